@@ -8,6 +8,7 @@ Requests are made before the clock runs and answers are not decoded, so that the
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +20,8 @@ from typing import NamedTuple
 import psutil
 
 import fencepost
-from bench.common import RawConnection, new_topic, own_broker
+from bench import hot_requests
+from bench.common import IN_FLIGHT, RawConnection, new_topic, own_broker
 from bench.raw import empty_process_s, round_trips_ms, through
 from fencepost.protocol import fetch_wire, frame, produce_wire
 from fencepost.protocol.records.encoding import encode_batch
@@ -73,6 +75,43 @@ def small_produce(servers: str) -> Callable[[int], None]:
     connection = RawConnection(servers)
     request = produce_frame(topic, [b"x" * 100])
     return lambda requests: connection.pipelined(request, requests)
+
+
+def idempotent_produce(servers: str, requests: int) -> Callable[[int], None]:
+    """Moves requests of an idempotent producer, each with one record of 100 B. Raises RuntimeError if it is refused."""
+    topic = new_topic(servers)
+    connection = RawConnection(servers)
+
+    def ask(frame: bytes) -> bytes:
+        connection.send(frame)
+        return connection.answer()
+
+    owner = hot_requests.producer(ask, None)
+    first = ask(hot_requests.produce(topic, owner, 0))
+    _, position = frame.decode_response_header(0, PRODUCE_VERSION, first)
+    (result,) = produce_wire.decode_response(memoryview(first)[position:], PRODUCE_VERSION).partitions
+    if result.error_code:
+        raise RuntimeError(f"the broker refuses the first record with error {result.error_code}")
+    frames = (hot_requests.produce(topic, owner, number) for number in range(1, requests + 1))
+    units = iter([[(0, each)] for each in frames])
+    return lambda count: hot_requests.ask_in_turn([connection], itertools.islice(units, count), IN_FLIGHT)
+
+
+def partitions_produce(servers: str, count: int) -> Callable[[int], None]:
+    """Moves records of 100 B, one to each partition in each request."""
+    topic = new_topic(servers, count)
+    one_each(servers, topic, count)
+    connection = RawConnection(servers)
+    request = produce_frame(topic, [b"x" * 100], count)
+    return lambda records: connection.pipelined(request, max(1, records // count))
+
+
+def one_each(servers: str, topic: str, count: int) -> None:
+    """Write a record to each partition, so that each has a leader and a log. RawConnection reads no errors."""
+    with fencepost.Producer(servers) as producer:
+        for partition in range(count):
+            producer.send(topic, b"x" * 100, partition=partition)
+        producer.flush()
 
 
 def fetch(servers: str, megabytes: int) -> Callable[[int], None]:
@@ -153,7 +192,13 @@ class Comparison(NamedTuple):
     amount: int
     prepare: Callable[[str], Callable[[int], None]]
     mark: str
-    raw: float
+    raw: float | None
+
+
+def used_s(broker: Running) -> float:
+    """Processor time that the broker has used."""
+    times = psutil.Process(broker.pid).cpu_times()
+    return float(times.user + times.system)
 
 
 def started(rounds: int) -> Row:
@@ -188,9 +233,8 @@ def measure(quick: bool, rounds: int) -> Iterator[Row]:
     yield started(min(rounds, 3))
     yield another(max(10, 100 // scale))
     with ours() as own, apache_kafka() as kafka:
-        running = {OURS: own, KAFKA: kafka}
-        memory = {name: psutil.Process(one.pid).memory_info().rss / 1e6 for name, one in running.items()}
-        yield Row("resident memory, idle", "MB", [memory[OURS]], KAFKA, [memory[KAFKA]], "keep")
+        running, amount = {OURS: own, KAFKA: kafka}, 50_000 // scale
+        yield _memory(running, "resident memory, idle", "keep")
         large = len(produce_frame("bench-topic", [b"x" * RECORD_BYTES] * BATCH_RECORDS))
         small = len(produce_frame("bench-topic", [b"x" * 100]))
         get = len(fetch_frame("bench-topic", 0))
@@ -202,8 +246,18 @@ def measure(quick: bool, rounds: int) -> Iterator[Row]:
             ),
             Comparison(
                 "produce, one record of 100 B a request",
-                *("requests/s", 50_000 // scale, small_produce, "1.5x"),
-                through(small, ANSWER_BYTES, "append", 50_000 // scale),
+                *("requests/s", amount, small_produce, "3x"),
+                through(small, ANSWER_BYTES, "append", amount),
+            ),
+            Comparison(
+                "the same, idempotent",
+                *("requests/s", amount, partial(idempotent_produce, requests=amount * (rounds + 1)), "15 us"),
+                through(small, ANSWER_BYTES, "append", amount),
+            ),
+            Comparison(
+                "produce, a record of 100 B to each of 1,000 partitions a request",
+                *("records/s", 2 * amount, partial(partitions_produce, count=1_000), "1.2x"),
+                None,
             ),
             Comparison(
                 "fetch, answers of 8 MB",
@@ -212,11 +266,17 @@ def measure(quick: bool, rounds: int) -> Iterator[Row]:
             ),
         )
         for each in contests:
-            contest = Contest(each.unit, KAFKA)
+            contest = Contest(each.unit, KAFKA, lambda which: used_s(running[which]))
             works = {which: each.prepare(one.servers) for which, one in running.items()}
             contest.run(works, dict.fromkeys(works, each.amount), rounds)
             yield contest.row(each.name, OURS, mark=each.mark, raw=each.raw)
         yield transactions(running, 1_000 // scale, rounds, round_trips_ms(small, ANSWER_BYTES, 2, 10_000 // scale))
+        yield _memory(running, "resident memory, after the rows above", "40 MB")
+
+
+def _memory(running: Mapping[str, Running], title: str, mark: str) -> Row:
+    memory = {name: psutil.Process(one.pid).memory_info().rss / 1e6 for name, one in running.items()}
+    return Row(title, "MB", [memory[OURS]], KAFKA, [memory[KAFKA]], mark)
 
 
 def transactions(running: Mapping[str, Running], count: int, rounds: int, raw_ms: float) -> Row:
@@ -225,7 +285,7 @@ def transactions(running: Mapping[str, Running], count: int, rounds: int, raw_ms
         transaction_ms(one.servers, count // 10)
     contest = Contest("ms", KAFKA)
     contest.take({which: partial(median_transaction_ms, one.servers, count) for which, one in running.items()}, rounds)
-    return contest.row("begin, one record, commit", OURS, mark="0.33x", raw=raw_ms)
+    return contest.row("begin, one record, commit", OURS, mark="0.3x", raw=raw_ms)
 
 
 def main() -> None:

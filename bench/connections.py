@@ -14,13 +14,14 @@ import selectors
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import psutil
 
 from bench.brokers import BATCH_RECORDS, KAFKA, OURS, RECORD_BYTES, Running, apache_kafka, ours, produce_frame
 from bench.common import RawConnection, new_topic
-from fencepost_lab.benchmark.contest import BUSY, others_share
+from fencepost_lab.benchmark.contest import BUSY, Contest, Row, others_share
 
 TOPICS = 10
 WARM_UP_S = 3.0
@@ -90,6 +91,23 @@ def _answers(ready: selectors.BaseSelector, seconds: float) -> list[float]:
     if not waits:
         raise TimeoutError(f"no answer in {seconds:.0f} s")
     return waits
+
+
+def rows(*, quick: bool, rounds: int) -> Iterator[Row]:
+    """The rows of the table."""
+    starts: dict[str, Callable[[], contextlib.AbstractContextManager[Running]]] = {OURS: ours, KAFKA: apache_kafka}
+    with contextlib.ExitStack() as stack:
+        running = {name: stack.enter_context(start()) for name, start in starts.items()}
+        for count in (50, 500):
+            contest = Contest("requests/s", KAFKA)
+
+            def requests_s(name: str, contest: Contest = contest, count: int = count) -> float:
+                load = measure(running[name], count, [b"x" * 100], *((0.5, 0.2) if quick else (4.0, 1.0)))
+                contest.used_us.setdefault(name, []).append(load.processors * 1e6 / load.requests_s)
+                return load.requests_s
+
+            contest.take({name: partial(requests_s, name) for name in running}, rounds)
+            yield contest.row(f"{count} connections, each with one record of 100 B a request", OURS, mark="1.4x")
 
 
 def main() -> None:

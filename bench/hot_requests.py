@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from bench.common import RawConnection
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codec import decode_response, encode_request
 from fencepost.protocol.frame import decode_response_header, encode_request_frame
@@ -37,7 +39,7 @@ from fencepost.protocol.messages.txn_offset_commit import (
 from fencepost.protocol.records.batch import set_producer
 from fencepost.protocol.records.encoding import encode_batch
 
-__all__ = ["ROWS", "Ask", "Frames", "Row"]
+__all__ = ["ROWS", "Ask", "Frames", "Row", "ask_in_turn", "produce", "producer"]
 
 Ask = Callable[[bytes], bytes]
 """Sends a frame with its size; returns the answer without its size."""
@@ -68,6 +70,25 @@ def asked(ask: Ask, request: Any, version: int) -> Any:
     answer = ask(message(request, version))
     _, position = decode_response_header(request.API_KEY, version, answer)
     return decode_response(request.API_KEY, version, answer[position:])
+
+
+def ask_in_turn(connections: Sequence[RawConnection], units: Iterable[list[tuple[int, bytes]]], in_flight: int) -> None:
+    """Keep so many units under way, and read all answers."""
+    waiting: deque[list[tuple[int, bytes]]] = deque()
+    for unit in units:
+        for number, frame in unit:
+            connections[number].send(frame)
+        waiting.append(unit)
+        if len(waiting) == in_flight:
+            _read(connections, waiting.popleft())
+    while waiting:
+        _read(connections, waiting.popleft())
+
+
+def _read(connections: Sequence[RawConnection], unit: list[tuple[int, bytes]]) -> None:
+    """Read the answers to a unit."""
+    for number, _ in unit:
+        connections[number].answer()
 
 
 def new_topic(ask: Ask, partitions: int = 1) -> str:

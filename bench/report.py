@@ -92,16 +92,16 @@ def busy_line(busiest: float) -> str:
 
 def table(rows: Sequence[Row]) -> list[str]:
     """The comparisons, in Markdown."""
-    lines = [
-        "| work | unit | ours | peer | of the peer's | in each round | mark | raw limit |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    heads = ["work", "unit", "ours", "peer", "of the peer's", "in each round", "processor time, ours", "the peer's"]
+    heads += ["mark", "raw limit"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for row in rows:
         peer = f"{row.peer} {figure(statistics.median(row.peers))}" if row.peers else ""
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}x"
         spread = "" if row.spread is None else "{:.2f} to {:.2f}".format(*row.spread)
         raw = "" if row.raw is None else figure(row.raw)
-        cells = (row.name, row.unit, figure(statistics.median(row.ours)), peer, ratio, spread, row.mark, raw)
+        used = [f"{figure(statistics.median(each))} us" if each else "" for each in (row.ours_us, row.peers_us)]
+        cells = (row.name, row.unit, figure(statistics.median(row.ours)), peer, ratio, spread, *used, row.mark, raw)
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

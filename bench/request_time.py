@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import os
 import statistics
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import psutil
 
 import fencepost
 from bench.common import OwnBroker, RawConnection, own_broker
-from bench.hot_requests import ROWS, Frames, Row
+from bench.hot_requests import ROWS, Row, ask_in_turn
 
 WARM_UP = 10
 """The part of the units that comes before the measured ones: one of so many."""
@@ -37,31 +36,12 @@ def measure(broker: OwnBroker, row: Row, count: int) -> float:
         units = row.frames(ask_one, count)
         skipped = len(units) // WARM_UP
         process = psutil.Process(broker.pid)
-        ask(connections, units[:skipped], row.in_flight)
+        ask_in_turn(connections, units[:skipped], row.in_flight)
         began = process.cpu_times()
-        ask(connections, units[skipped:], row.in_flight)
+        ask_in_turn(connections, units[skipped:], row.in_flight)
         ended = process.cpu_times()
     took_s = ended.user + ended.system - began.user - began.system
     return took_s * 1e6 / (len(units) - skipped)
-
-
-def ask(connections: list[RawConnection], units: Frames, in_flight: int) -> None:
-    """Keep so many units under way, and read all answers."""
-    waiting: deque[list[tuple[int, bytes]]] = deque()
-    for unit in units:
-        for number, frame in unit:
-            connections[number].send(frame)
-        waiting.append(unit)
-        if len(waiting) == in_flight:
-            read(connections, waiting.popleft())
-    while waiting:
-        read(connections, waiting.popleft())
-
-
-def read(connections: list[RawConnection], unit: list[tuple[int, bytes]]) -> None:
-    """Read the answers to a unit."""
-    for number, _ in unit:
-        connections[number].answer()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import fencepost
 from bench import connections, raw, transactions
-from bench.brokers import BATCH_RECORDS, RECORD_BYTES, median_transaction_ms, produce_frame
+from bench.brokers import BATCH_RECORDS, RECORD_BYTES, median_transaction_ms, one_each, produce_frame
 from bench.common import RawConnection, new_topic
 from bench.sweep import Effort, Seen, Stage, Sweep
 from fencepost_lab.benchmark.clients import MEASURES, Load
@@ -55,21 +55,13 @@ def _partitions(stage: Stage, count: int, effort: Effort) -> Iterator[Seen]:
     works, topics = {}, {}
     for name, servers in stage.servers().items():
         topics[name] = new_topic(servers, count)
-        _one_each(servers, topics[name], count)
+        one_each(servers, topics[name], count)
         works[name] = partial(_write_all, servers, produce_frame(topics[name], [b"x" * 100], count), count)
     contest = stage.contest("batches/s")
     contest.run(works, dict.fromkeys(works, requests * count), effort.rounds)
     yield Seen("a request with a record of 100 B to each partition", contest)
     yield Seen("metadata of all", stage.in_turn("ms", partial(_metadata_ms, stage, topics), effort.rounds * 3))
     yield Seen("memory", stage.in_turn("MB", stage.resident_mb, 1))
-
-
-def _one_each(servers: str, topic: str, count: int) -> None:
-    """Each partition takes a record: it has a leader and a log. What RawConnection is told it does not look at."""
-    with fencepost.Producer(servers) as producer:
-        for partition in range(count):
-            producer.send(topic, b"x" * 100, partition=partition)
-        producer.flush()
 
 
 def _write_all(servers: str, request: bytes, count: int, batches: int) -> None:

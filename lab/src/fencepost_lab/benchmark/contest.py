@@ -33,6 +33,8 @@ class Row:
         mark: Target of the ratio, as text.
         raw: Figure for the same bytes through sockets and files without a protocol.
         busy: Largest share of the machine that other processes used before or after, 0 to 1.
+        ours_us: Our processor time for one unit of work in us, one per round.
+        peers_us: The peer's processor time, in the same way.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Row:
     mark: str = ""
     raw: float | None = None
     busy: float = 0.0
+    ours_us: list[float] = field(default_factory=list)
+    peers_us: list[float] = field(default_factory=list)
 
     @property
     def ratio(self) -> float | None:
@@ -60,11 +64,17 @@ class Row:
 
 @dataclass
 class Contest:
-    """A figure, such as a rate, per contestant and round. The yardstick is the contestant for comparison."""
+    """A figure, such as a rate, per contestant and round. The yardstick is the contestant for comparison.
+
+    `meter` returns the processor time in s that a contestant's process has used. By default it is that of this process.
+    """
 
     unit: str
     yardstick: str
+    meter: Callable[[str], float] = lambda _: time.process_time()
     rates: dict[str, list[float]] = field(default_factory=dict)
+    used_us: dict[str, list[float]] = field(default_factory=dict)
+    """Processor time of a unit of work, by contestant, for what `run` measured."""
     busy: float = 0.0
     """Share of the machine that other processes used before or after, 0 to 1."""
 
@@ -74,9 +84,11 @@ class Contest:
             work(max(1, amounts[name] // WARM_UP))
 
         def rate(name: str) -> float:
-            begun = time.perf_counter()
+            used_s, begun = self.meter(name), time.perf_counter()
             contestants[name](amounts[name])
-            return amounts[name] / (time.perf_counter() - begun)
+            taken_s = time.perf_counter() - begun
+            self.used_us.setdefault(name, []).append((self.meter(name) - used_s) * 1e6 / amounts[name])
+            return amounts[name] / taken_s
 
         self.take({name: partial(rate, name) for name in contestants}, rounds)
 
@@ -92,7 +104,10 @@ class Contest:
     def row(self, title: str, name: str, *, beside: str = "", mark: str = "", raw: float | None = None) -> Row:
         """Compare a contestant with another one, by default the yardstick."""
         peer = beside or self.yardstick
-        return Row(title, self.unit, self.rates[name], peer, self.rates.get(peer, []), mark, raw, self.busy)
+        return Row(
+            *(title, self.unit, self.rates[name], peer, self.rates.get(peer, []), mark, raw, self.busy),
+            *(self.used_us.get(name, []), self.used_us.get(peer, [])),
+        )
 
     def report(self) -> str:
         """Return a table: median, range over the rounds, ratio to the yardstick."""
