@@ -6,6 +6,7 @@ import copy
 import pickle
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields, replace
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_a_copy_differs_in_what_is_replaced_only() -> None:
 
 
 def test_the_text_of_a_configuration_has_no_secrets() -> None:
-    secrets = dict.fromkeys(("sasl_password", "ssl_key_password"), "hidden")
+    secrets: dict[str, Any] = dict.fromkeys(("sasl_password", "ssl_key_password"), "hidden")
     text = repr(ProducerConfig("localhost:9092", linger_ms=3.0, **secrets))
     assert text.startswith("ProducerConfig(bootstrap_servers='localhost:9092', ")
     assert "linger_ms=3.0" in text
