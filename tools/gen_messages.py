@@ -37,7 +37,7 @@ from __future__ import annotations
 
 
 def render_class(union: UnionClass, key: int, root: bool, span: tuple[int, int]) -> str:
-    lines = ["@dataclass(slots=True, kw_only=True)", f"class {union.name}:"]
+    lines = [f"class {union.name}(MutableValue):"]
     if root:
         lines += [f"    API_KEY: ClassVar[int] = {key}"]
     for field in union.fields.values():
@@ -87,13 +87,12 @@ def render_module(key: int) -> str:
 
 def render_imports(classes: str, wire: set[str], structs: set[str]) -> str:
     lines = ["from collections.abc import Sequence"] if "Sequence[" in classes else []
-    lines += ["from dataclasses import dataclass"]
     lines += ["from struct import Struct"] if structs else []
     lines += ["from typing import ClassVar"]
     lines += ["from uuid import UUID"] if "UUID" in classes else []
     lines += ["", "from fencepost.protocol.wire import ("]
     lines += [f"    {name}," for name in sorted(wire)]
-    return "\n".join([*lines, ")", "", ""]) + "\n"
+    return "\n".join([*lines, ")", "from fencepost.values import MutableValue", "", ""]) + "\n"
 
 
 INDEX = '''"""Kafka's APIs by key: names, versions with a schema, first flexible version (KIP-482).

@@ -1,6 +1,6 @@
-"""Immutable values like `@dataclass(frozen=True, slots=True)`, at a tenth of the cost of creating the class.
+"""Values like `@dataclass(slots=True)`, frozen or not, at a tenth of the cost of creating the class.
 
-A broker defines more than a hundred such classes and uses few of them in one run. Creating a data class takes half a
+A broker defines hundreds of such classes and uses few of them in one run. Creating a data class takes half a
 millisecond, because Python compiles six methods for it. Here `__init__` is compiled when the first value is created,
 and all classes share the other methods. `dataclasses.replace`, `fields` and `asdict` work.
 """
@@ -13,7 +13,7 @@ from dataclasses import Field, dataclass, field
 from operator import attrgetter
 from typing import Any, Final, Never, Self, TypeVar, dataclass_transform
 
-__all__ = ["Value", "replace"]
+__all__ = ["MutableValue", "Value", "replace"]
 
 AnyValue = TypeVar("AnyValue", bound="Value")
 
@@ -27,7 +27,8 @@ class _Fields:
 
     def __get__(self, _value: object, kind: _ValueType) -> Any:
         defaults = {name: _shared(default) for name, default in kind._defaults.items()}
-        described = type(kind.__name__, (), {"__annotations__": kind.__annotations__, **defaults})
+        annotations = {name: kind.__annotations__[name] for name in kind._names}
+        described = type(kind.__name__, (), {"__annotations__": annotations, **defaults})
         dataclass(init=False, repr=False, eq=False, kw_only=kind._kw_only)(described)
         kind.__dataclass_fields__ = described.__dict__["__dataclass_fields__"]
         return kind.__dataclass_fields__
@@ -45,7 +46,6 @@ def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda value: tuple(getattr(value, name) for name in names)
 
 
-@dataclass_transform(frozen_default=True)
 class _ValueType(type):
     """Metaclass that turns annotations into slots, and values assigned to them into defaults."""
 
@@ -61,12 +61,12 @@ class _ValueType(type):
         if "__post_init__" in namespace or any(isinstance(base, _ValueType) and base._names for base in bases):
             raise TypeError(f"{name}: a value takes no fields from another class, and calls no __post_init__")
         annotations = namespace.get("__annotations__", {})
-        names = tuple(annotations)
+        names = tuple(each for each in annotations if not _CLASS_VARIABLE.match(str(annotations[each])))
         for each in names:
-            if isinstance(namespace.get(each), Field) or _CLASS_VARIABLE.match(str(annotations[each])):
-                raise TypeError(f"{name}.{each}: a value takes no field() and no ClassVar; write the default itself")
+            if isinstance(namespace.get(each), Field):
+                raise TypeError(f"{name}.{each}: a value takes no field(); write the default itself")
         namespace["_defaults"] = {each: namespace.pop(each) for each in names if each in namespace}
-        namespace["_kw_only"] = kw_only
+        namespace["_kw_only"] = kw_only = kw_only or any(getattr(base, "_kw_only", False) for base in bases)
         namespace["_read"] = _reader(names)
         namespace["__slots__"] = namespace["_names"] = names
         namespace["__match_args__"] = () if kw_only else names
@@ -74,26 +74,36 @@ class _ValueType(type):
         return super().__new__(cls, name, bases, namespace)
 
 
-class Value(metaclass=_ValueType):
-    """Base class of immutable values. With `kw_only=True` in a class statement, its fields are keyword-only.
-
-    Values are equal if their classes and fields are equal. All values share a default, so it must be immutable.
-    """
+class _Methods(metaclass=_ValueType):  # noqa: PLW1641 - only immutable values have a hash
+    """Methods of all values, which are equal if their classes and fields are equal."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        kind = type(self)
-        kind.__init__ = _compiled_init(kind)  # type: ignore[method-assign]
+        kind: Any = type(self)
+        kind.__init__ = _compiled_init(kind)
         kind.__init__(self, *args, **kwargs)
 
     def __eq__(self, other: object) -> bool:
         return NotImplemented if type(self) is not type(other) else type(self)._read(self) == type(self)._read(other)
 
-    def __hash__(self) -> int:
-        return hash(type(self)._read(self))
-
     def __repr__(self) -> str:
         found = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self)._names)
         return f"{type(self).__qualname__}({found})"
+
+    def __replace__(self, /, **changes: Any) -> Self:
+        """Implement `copy.replace`, like `dataclasses.replace`."""
+        kind = type(self)
+        return kind(**dict(zip(kind._names, kind._read(self), strict=True)) | changes)
+
+
+@dataclass_transform(frozen_default=True)
+class Value(_Methods):
+    """Base class of immutable values. With `kw_only=True` in a class statement, its fields are keyword-only.
+
+    All values share a default, so it must be immutable.
+    """
+
+    def __hash__(self) -> int:
+        return hash(type(self)._read(self))
 
     def __setattr__(self, name: str, value: object) -> Never:
         raise AttributeError(f"{type(self).__qualname__}.{name}: a value does not change")
@@ -101,13 +111,16 @@ class Value(metaclass=_ValueType):
     def __delattr__(self, name: str) -> Never:
         raise AttributeError(f"{type(self).__qualname__}.{name}: a value does not change")
 
-    def __replace__(self, /, **changes: Any) -> Self:
-        """Implement `copy.replace`, like `dataclasses.replace`."""
-        kind = type(self)
-        return kind(**dict(zip(kind._names, kind._read(self), strict=True)) | changes)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), dict(zip(type(self)._names, type(self)._read(self), strict=True)))
+
+
+@dataclass_transform(kw_only_default=True)
+class MutableValue(_Methods, kw_only=True):
+    """Base class of values whose fields can be assigned, and are keyword-only.
+
+    All values share a default, so it must be immutable.
+    """
 
 
 def replace(value: AnyValue, **changes: Any) -> AnyValue:
@@ -124,10 +137,13 @@ def _compiled_init(kind: _ValueType) -> Callable[..., None]:
     """Compile an `__init__` whose parameters are the fields and which writes each into its slot."""
     names, defaults = kind._names, kind._defaults
     known = {f"default_{name}": default for name, default in defaults.items()}
-    known |= {f"write_{name}": kind.__dict__[name].__set__ for name in names}
+    frozen = issubclass(kind, Value)
+    if frozen:
+        known |= {f"write_{name}": kind.__dict__[name].__set__ for name in names}
     parameters = ["self", *(["*"] if kind._kw_only and names else [])]
     parameters += [f"{name}=default_{name}" if name in defaults else name for name in names]
-    written = "; ".join(f"write_{name}(self, {name})" for name in names) or "pass"
+    one = "write_{0}(self, {0})" if frozen else "self.{0} = {0}"
+    written = "; ".join(one.format(name) for name in names) or "pass"
     exec(f"def __init__({', '.join(parameters)}): {written}", known)  # noqa: S102 - of the names of fields
     init: Callable[..., None] = known["__init__"]
     init.__qualname__ = f"{kind.__qualname__}.__init__"  # shown in error messages

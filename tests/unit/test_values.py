@@ -1,4 +1,4 @@
-"""Immutable values behave as frozen data classes do: the same class, made by both, is the expectation."""
+"""Values behave as data classes do, frozen or not: the same class, made by both, is the expectation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from fencepost import values
-from fencepost.values import Value
+from fencepost.values import MutableValue, Value
 
 
 class Point(Value):
@@ -39,6 +39,19 @@ class Nothing(Value):
     pass
 
 
+class Counted(MutableValue):
+    COUNT: ClassVar[int] = 3
+    x: int = 0
+    y: int = 7
+
+
+@dataclass(slots=True, kw_only=True)
+class CountedModel:
+    COUNT: ClassVar[int] = 3
+    x: int = 0
+    y: int = 7
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     x: int
@@ -51,7 +64,7 @@ def outcome(call: Callable[[], Any]) -> str:
         found = repr(call())
     except (TypeError, AttributeError) as error:
         found = "it does not change" if isinstance(error, AttributeError) else str(error)
-    return found.replace("Model", "Point")
+    return found.replace("CountedModel", "Counted").replace("Model", "Point")
 
 
 @pytest.mark.parametrize(
@@ -82,6 +95,39 @@ def outcome(call: Callable[[], Any]) -> str:
 )
 def test_a_value_does_what_a_frozen_data_class_does(use: Callable[[Any], Any]) -> None:
     assert outcome(lambda: use(Point)) == outcome(lambda: use(Model))
+
+
+def _assigned(kind: Any, name: str) -> Any:
+    value = kind(x=1)
+    setattr(value, name, 5)
+    return value
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda kind: kind(),
+        lambda kind: kind(x=1, y=2),
+        lambda kind: kind(1),
+        lambda kind: kind(z=3),
+        lambda kind: (kind(x=1) == kind(x=1, y=7), kind(x=1) == kind(x=2), kind() == (0, 7), kind() != kind(x=1)),
+        lambda kind: hash(kind()),
+        lambda kind: _assigned(kind, "x"),
+        lambda kind: _assigned(kind, "z"),
+        lambda kind: (kind.COUNT, kind().COUNT),
+        lambda kind: replace(kind(x=1), y=3),
+        lambda kind: replace(kind(x=1), z=3),
+        lambda kind: asdict(kind(x=1)),
+        lambda kind: [(field.name, field.default, field.kw_only) for field in fields(kind)],
+        lambda kind: kind.__match_args__,
+        lambda kind: hasattr(kind(), "__dict__"),
+        lambda kind: copy.copy(kind(x=1)),
+        lambda kind: copy.deepcopy(kind(x=1)),
+        lambda kind: pickle.loads(pickle.dumps(kind(x=1, y=2))),
+    ],
+)
+def test_a_mutable_value_does_what_a_data_class_does(use: Callable[[Any], Any]) -> None:
+    assert outcome(lambda: use(Counted)) == outcome(lambda: use(CountedModel))
 
 
 def test_there_are_no_other_attributes() -> None:
@@ -115,24 +161,20 @@ def test_what_would_be_left_out_is_refused() -> None:
 
 
 def test_what_is_no_plain_field_is_refused() -> None:
-    """A data class would take neither for a field with that default."""
-    with pytest.raises(TypeError, match=r"Shared\.count: a value takes no field\(\) and no ClassVar"):
-
-        class Shared(Value):
-            count: ClassVar[int] = 0
-
-    with pytest.raises(TypeError, match=r"Listing\.found"):
+    """A data class would not take it for a default."""
+    with pytest.raises(TypeError, match=r"Listing\.found: a value takes no field\(\)"):
 
         class Listing(Value):
             found: list[int] = field(default_factory=list)
 
-    bodies: list[dict[str, Any]] = [
-        {"__annotations__": {"count": ClassVar[int]}, "count": 0},
-        {"__annotations__": {"count": "typing.ClassVar[int]"}, "count": 0},
-    ]
-    for body in bodies:
-        with pytest.raises(TypeError, match=r"Evaluated\.count"):
-            type(Value).__call__(type(Value), "Evaluated", (Value,), dict(body))
+
+@pytest.mark.parametrize("annotation", [ClassVar[int], "ClassVar[int]", "typing.ClassVar[int]"])
+def test_a_class_variable_is_no_field(annotation: object) -> None:
+    body = {"__annotations__": {"count": annotation, "x": "int"}, "count": 3}
+    kind = type(Value).__call__(type(Value), "Evaluated", (Value,), body)
+    assert kind(1) == kind(x=1)
+    assert kind(1).count == kind.count == 3
+    assert [each.name for each in fields(kind)] == ["x"]
 
 
 @pytest.mark.parametrize("changed", [values.replace, getattr(copy, "replace", Value.__replace__)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -15,10 +14,10 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class AddOffsetsToTxnRequest:
+class AddOffsetsToTxnRequest(MutableValue):
     API_KEY: ClassVar[int] = 25
     transactional_id: str = ""
     producer_id: int = 0
@@ -26,8 +25,7 @@ class AddOffsetsToTxnRequest:
     group_id: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class AddOffsetsToTxnResponse:
+class AddOffsetsToTxnResponse(MutableValue):
     API_KEY: ClassVar[int] = 25
     throttle_time_ms: int = 0
     error_code: int = 0

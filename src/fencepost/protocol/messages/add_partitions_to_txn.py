@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -25,16 +24,15 @@ from fencepost.protocol.wire import (
     write_int32s,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class AddPartitionsToTxnTopic:
+class AddPartitionsToTxnTopic(MutableValue):
     name: str = ""
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AddPartitionsToTxnTransaction:
+class AddPartitionsToTxnTransaction(MutableValue):
     transactional_id: str = ""  # v4-5
     producer_id: int = 0  # v4-5
     producer_epoch: int = 0  # v4-5
@@ -42,8 +40,7 @@ class AddPartitionsToTxnTransaction:
     topics: Sequence[AddPartitionsToTxnTopic] = ()  # v4-5
 
 
-@dataclass(slots=True, kw_only=True)
-class AddPartitionsToTxnRequest:
+class AddPartitionsToTxnRequest(MutableValue):
     API_KEY: ClassVar[int] = 24
     transactions: Sequence[AddPartitionsToTxnTransaction] = ()  # v4-5
     v3_and_below_transactional_id: str = ""  # v0-3
@@ -52,26 +49,22 @@ class AddPartitionsToTxnRequest:
     v3_and_below_topics: Sequence[AddPartitionsToTxnTopic] = ()  # v0-3
 
 
-@dataclass(slots=True, kw_only=True)
-class AddPartitionsToTxnPartitionResult:
+class AddPartitionsToTxnPartitionResult(MutableValue):
     partition_index: int = 0
     partition_error_code: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class AddPartitionsToTxnTopicResult:
+class AddPartitionsToTxnTopicResult(MutableValue):
     name: str = ""
     results_by_partition: Sequence[AddPartitionsToTxnPartitionResult] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AddPartitionsToTxnResult:
+class AddPartitionsToTxnResult(MutableValue):
     transactional_id: str = ""  # v4-5
     topic_results: Sequence[AddPartitionsToTxnTopicResult] = ()  # v4-5
 
 
-@dataclass(slots=True, kw_only=True)
-class AddPartitionsToTxnResponse:
+class AddPartitionsToTxnResponse(MutableValue):
     API_KEY: ClassVar[int] = 24
     throttle_time_ms: int = 0
     error_code: int = 0  # v4-5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -24,49 +23,43 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class EntityData:
+class EntityData(MutableValue):
     entity_type: str = ""
     entity_name: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class OpData:
+class OpData(MutableValue):
     key: str = ""
     value: float = 0.0
     remove: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class EntryData:
+class EntryData(MutableValue):
     entity: Sequence[EntityData] = ()
     ops: Sequence[OpData] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterClientQuotasRequest:
+class AlterClientQuotasRequest(MutableValue):
     API_KEY: ClassVar[int] = 49
     entries: Sequence[EntryData] = ()
     validate_only: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class ResponseEntityData:
+class ResponseEntityData(MutableValue):
     entity_type: str = ""
     entity_name: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class ResponseEntryData:
+class ResponseEntryData(MutableValue):
     error_code: int = 0
     error_message: str | None = None
     entity: Sequence[ResponseEntityData] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterClientQuotasResponse:
+class AlterClientQuotasResponse(MutableValue):
     API_KEY: ClassVar[int] = 49
     throttle_time_ms: int = 0
     entries: Sequence[ResponseEntryData] = ()

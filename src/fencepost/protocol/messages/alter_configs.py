@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -24,38 +23,34 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterableConfig:
+class AlterableConfig(MutableValue):
     name: str = ""
     value: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterConfigsResource:
+class AlterConfigsResource(MutableValue):
     resource_type: int = 0
     resource_name: str = ""
     configs: Sequence[AlterableConfig] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterConfigsRequest:
+class AlterConfigsRequest(MutableValue):
     API_KEY: ClassVar[int] = 33
     resources: Sequence[AlterConfigsResource] = ()
     validate_only: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterConfigsResourceResponse:
+class AlterConfigsResourceResponse(MutableValue):
     error_code: int = 0
     error_message: str | None = None
     resource_type: int = 0
     resource_name: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterConfigsResponse:
+class AlterConfigsResponse(MutableValue):
     API_KEY: ClassVar[int] = 33
     throttle_time_ms: int = 0
     responses: Sequence[AlterConfigsResourceResponse] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -21,43 +20,38 @@ from fencepost.protocol.wire import (
     write_compact_nullable_string,
     write_compact_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class ReassignablePartition:
+class ReassignablePartition(MutableValue):
     partition_index: int = 0
     replicas: Sequence[int] | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class ReassignableTopic:
+class ReassignableTopic(MutableValue):
     name: str = ""
     partitions: Sequence[ReassignablePartition] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterPartitionReassignmentsRequest:
+class AlterPartitionReassignmentsRequest(MutableValue):
     API_KEY: ClassVar[int] = 45
     timeout_ms: int = 60000
     allow_replication_factor_change: bool = True  # v1
     topics: Sequence[ReassignableTopic] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ReassignablePartitionResponse:
+class ReassignablePartitionResponse(MutableValue):
     partition_index: int = 0
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class ReassignableTopicResponse:
+class ReassignableTopicResponse(MutableValue):
     name: str = ""
     partitions: Sequence[ReassignablePartitionResponse] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterPartitionReassignmentsResponse:
+class AlterPartitionReassignmentsResponse(MutableValue):
     API_KEY: ClassVar[int] = 45
     throttle_time_ms: int = 0
     allow_replication_factor_change: bool = True  # v1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -25,40 +24,35 @@ from fencepost.protocol.wire import (
     write_int32s,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterReplicaLogDirTopic:
+class AlterReplicaLogDirTopic(MutableValue):
     name: str = ""
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterReplicaLogDir:
+class AlterReplicaLogDir(MutableValue):
     path: str = ""
     topics: Sequence[AlterReplicaLogDirTopic] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterReplicaLogDirsRequest:
+class AlterReplicaLogDirsRequest(MutableValue):
     API_KEY: ClassVar[int] = 34
     dirs: Sequence[AlterReplicaLogDir] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterReplicaLogDirPartitionResult:
+class AlterReplicaLogDirPartitionResult(MutableValue):
     partition_index: int = 0
     error_code: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterReplicaLogDirTopicResult:
+class AlterReplicaLogDirTopicResult(MutableValue):
     topic_name: str = ""
     partitions: Sequence[AlterReplicaLogDirPartitionResult] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterReplicaLogDirsResponse:
+class AlterReplicaLogDirsResponse(MutableValue):
     API_KEY: ClassVar[int] = 34
     throttle_time_ms: int = 0
     results: Sequence[AlterReplicaLogDirTopicResult] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -21,43 +20,38 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterShareGroupOffsetsRequestPartition:
+class AlterShareGroupOffsetsRequestPartition(MutableValue):
     partition_index: int = 0
     start_offset: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterShareGroupOffsetsRequestTopic:
+class AlterShareGroupOffsetsRequestTopic(MutableValue):
     topic_name: str = ""
     partitions: Sequence[AlterShareGroupOffsetsRequestPartition] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterShareGroupOffsetsRequest:
+class AlterShareGroupOffsetsRequest(MutableValue):
     API_KEY: ClassVar[int] = 91
     group_id: str = ""
     topics: Sequence[AlterShareGroupOffsetsRequestTopic] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterShareGroupOffsetsResponsePartition:
+class AlterShareGroupOffsetsResponsePartition(MutableValue):
     partition_index: int = 0
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterShareGroupOffsetsResponseTopic:
+class AlterShareGroupOffsetsResponseTopic(MutableValue):
     topic_name: str = ""
     topic_id: UUID | None = None
     partitions: Sequence[AlterShareGroupOffsetsResponsePartition] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterShareGroupOffsetsResponse:
+class AlterShareGroupOffsetsResponse(MutableValue):
     API_KEY: ClassVar[int] = 91
     throttle_time_ms: int = 0
     error_code: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -20,16 +19,15 @@ from fencepost.protocol.wire import (
     write_compact_nullable_string,
     write_compact_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class ScramCredentialDeletion:
+class ScramCredentialDeletion(MutableValue):
     name: str = ""
     mechanism: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class ScramCredentialUpsertion:
+class ScramCredentialUpsertion(MutableValue):
     name: str = ""
     mechanism: int = 0
     iterations: int = 0
@@ -37,22 +35,19 @@ class ScramCredentialUpsertion:
     salted_password: bytes = b""
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterUserScramCredentialsRequest:
+class AlterUserScramCredentialsRequest(MutableValue):
     API_KEY: ClassVar[int] = 51
     deletions: Sequence[ScramCredentialDeletion] = ()
     upsertions: Sequence[ScramCredentialUpsertion] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterUserScramCredentialsResult:
+class AlterUserScramCredentialsResult(MutableValue):
     user: str = ""
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class AlterUserScramCredentialsResponse:
+class AlterUserScramCredentialsResponse(MutableValue):
     API_KEY: ClassVar[int] = 51
     throttle_time_ms: int = 0
     results: Sequence[AlterUserScramCredentialsResult] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -24,10 +23,10 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_tags,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class ApiVersionsRequest:
+class ApiVersionsRequest(MutableValue):
     API_KEY: ClassVar[int] = 18
     client_software_name: str = ""  # v3-5
     client_software_version: str = ""  # v3-5
@@ -35,29 +34,25 @@ class ApiVersionsRequest:
     node_id: int = -1  # v5
 
 
-@dataclass(slots=True, kw_only=True)
-class ApiVersion:
+class ApiVersion(MutableValue):
     api_key: int = 0
     min_version: int = 0
     max_version: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class SupportedFeatureKey:
+class SupportedFeatureKey(MutableValue):
     name: str = ""  # v3-5
     min_version: int = 0  # v3-5
     max_version: int = 0  # v3-5
 
 
-@dataclass(slots=True, kw_only=True)
-class FinalizedFeatureKey:
+class FinalizedFeatureKey(MutableValue):
     name: str = ""  # v3-5
     max_version_level: int = 0  # v3-5
     min_version_level: int = 0  # v3-5
 
 
-@dataclass(slots=True, kw_only=True)
-class ApiVersionsResponse:
+class ApiVersionsResponse(MutableValue):
     API_KEY: ClassVar[int] = 18
     error_code: int = 0
     api_keys: Sequence[ApiVersion] = ()

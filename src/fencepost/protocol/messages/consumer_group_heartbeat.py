@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -29,16 +28,15 @@ from fencepost.protocol.wire import (
     write_nullable,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class TopicPartitions:
+class TopicPartitions(MutableValue):
     topic_id: UUID | None = None
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ConsumerGroupHeartbeatRequest:
+class ConsumerGroupHeartbeatRequest(MutableValue):
     API_KEY: ClassVar[int] = 68
     group_id: str = ""
     member_id: str = ""
@@ -52,19 +50,16 @@ class ConsumerGroupHeartbeatRequest:
     topic_partitions: Sequence[TopicPartitions] | None = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ResponseTopicPartitions:
+class ResponseTopicPartitions(MutableValue):
     topic_id: UUID | None = None
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Assignment:
+class Assignment(MutableValue):
     topic_partitions: Sequence[ResponseTopicPartitions] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ConsumerGroupHeartbeatResponse:
+class ConsumerGroupHeartbeatResponse(MutableValue):
     API_KEY: ClassVar[int] = 68
     throttle_time_ms: int = 0
     error_code: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -24,10 +23,10 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class AclCreation:
+class AclCreation(MutableValue):
     resource_type: int = 0
     resource_name: str = ""
     resource_pattern_type: int = 3
@@ -37,20 +36,17 @@ class AclCreation:
     permission_type: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class CreateAclsRequest:
+class CreateAclsRequest(MutableValue):
     API_KEY: ClassVar[int] = 30
     creations: Sequence[AclCreation] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AclCreationResult:
+class AclCreationResult(MutableValue):
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class CreateAclsResponse:
+class CreateAclsResponse(MutableValue):
     API_KEY: ClassVar[int] = 30
     throttle_time_ms: int = 0
     results: Sequence[AclCreationResult] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -26,16 +25,15 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class CreatableRenewers:
+class CreatableRenewers(MutableValue):
     principal_type: str = ""
     principal_name: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class CreateDelegationTokenRequest:
+class CreateDelegationTokenRequest(MutableValue):
     API_KEY: ClassVar[int] = 38
     owner_principal_type: str | None = None  # v3
     owner_principal_name: str | None = None  # v3
@@ -43,8 +41,7 @@ class CreateDelegationTokenRequest:
     max_lifetime_ms: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class CreateDelegationTokenResponse:
+class CreateDelegationTokenResponse(MutableValue):
     API_KEY: ClassVar[int] = 38
     error_code: int = 0
     principal_type: str = ""

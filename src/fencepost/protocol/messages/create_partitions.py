@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -33,37 +32,33 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class CreatePartitionsAssignment:
+class CreatePartitionsAssignment(MutableValue):
     broker_ids: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class CreatePartitionsTopic:
+class CreatePartitionsTopic(MutableValue):
     name: str = ""
     count: int = 0
     assignments: Sequence[CreatePartitionsAssignment] | None = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class CreatePartitionsRequest:
+class CreatePartitionsRequest(MutableValue):
     API_KEY: ClassVar[int] = 37
     topics: Sequence[CreatePartitionsTopic] = ()
     timeout_ms: int = 0
     validate_only: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class CreatePartitionsTopicResult:
+class CreatePartitionsTopicResult(MutableValue):
     name: str = ""
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class CreatePartitionsResponse:
+class CreatePartitionsResponse(MutableValue):
     API_KEY: ClassVar[int] = 37
     throttle_time_ms: int = 0
     results: Sequence[CreatePartitionsTopicResult] = ()

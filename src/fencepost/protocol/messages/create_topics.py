@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -38,22 +37,20 @@ from fencepost.protocol.wire import (
     write_tags,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class CreatableReplicaAssignment:
+class CreatableReplicaAssignment(MutableValue):
     partition_index: int = 0
     broker_ids: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class CreatableTopicConfig:
+class CreatableTopicConfig(MutableValue):
     name: str = ""
     value: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class CreatableTopic:
+class CreatableTopic(MutableValue):
     name: str = ""
     num_partitions: int = 0
     replication_factor: int = 0
@@ -61,16 +58,14 @@ class CreatableTopic:
     configs: Sequence[CreatableTopicConfig] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class CreateTopicsRequest:
+class CreateTopicsRequest(MutableValue):
     API_KEY: ClassVar[int] = 19
     topics: Sequence[CreatableTopic] = ()
     timeout_ms: int = 60000
     validate_only: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class CreatableTopicConfigs:
+class CreatableTopicConfigs(MutableValue):
     name: str = ""  # v5-7
     value: str | None = None  # v5-7
     read_only: bool = False  # v5-7
@@ -78,8 +73,7 @@ class CreatableTopicConfigs:
     is_sensitive: bool = False  # v5-7
 
 
-@dataclass(slots=True, kw_only=True)
-class CreatableTopicResult:
+class CreatableTopicResult(MutableValue):
     name: str = ""
     topic_id: UUID | None = None  # v7
     error_code: int = 0
@@ -90,8 +84,7 @@ class CreatableTopicResult:
     configs: Sequence[CreatableTopicConfigs] | None = ()  # v5-7
 
 
-@dataclass(slots=True, kw_only=True)
-class CreateTopicsResponse:
+class CreateTopicsResponse(MutableValue):
     API_KEY: ClassVar[int] = 19
     throttle_time_ms: int = 0
     topics: Sequence[CreatableTopicResult] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -24,10 +23,10 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteAclsFilter:
+class DeleteAclsFilter(MutableValue):
     resource_type_filter: int = 0
     resource_name_filter: str | None = None
     pattern_type_filter: int = 3
@@ -37,14 +36,12 @@ class DeleteAclsFilter:
     permission_type: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteAclsRequest:
+class DeleteAclsRequest(MutableValue):
     API_KEY: ClassVar[int] = 31
     filters: Sequence[DeleteAclsFilter] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteAclsMatchingAcl:
+class DeleteAclsMatchingAcl(MutableValue):
     error_code: int = 0
     error_message: str | None = None
     resource_type: int = 0
@@ -56,15 +53,13 @@ class DeleteAclsMatchingAcl:
     permission_type: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteAclsFilterResult:
+class DeleteAclsFilterResult(MutableValue):
     error_code: int = 0
     error_message: str | None = None
     matching_acls: Sequence[DeleteAclsMatchingAcl] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteAclsResponse:
+class DeleteAclsResponse(MutableValue):
     API_KEY: ClassVar[int] = 31
     throttle_time_ms: int = 0
     filter_results: Sequence[DeleteAclsFilterResult] = ()

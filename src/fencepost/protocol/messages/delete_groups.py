@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -24,23 +23,21 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteGroupsRequest:
+class DeleteGroupsRequest(MutableValue):
     API_KEY: ClassVar[int] = 42
     groups_names: Sequence[str] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DeletableGroupResult:
+class DeletableGroupResult(MutableValue):
     group_id: str = ""
     error_code: int = 0
     error_message: str | None = None  # v3
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteGroupsResponse:
+class DeleteGroupsResponse(MutableValue):
     API_KEY: ClassVar[int] = 42
     throttle_time_ms: int = 0
     results: Sequence[DeletableGroupResult] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -20,42 +19,37 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteRecordsPartition:
+class DeleteRecordsPartition(MutableValue):
     partition_index: int = 0
     offset: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteRecordsTopic:
+class DeleteRecordsTopic(MutableValue):
     name: str = ""
     partitions: Sequence[DeleteRecordsPartition] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteRecordsRequest:
+class DeleteRecordsRequest(MutableValue):
     API_KEY: ClassVar[int] = 21
     topics: Sequence[DeleteRecordsTopic] = ()
     timeout_ms: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteRecordsPartitionResult:
+class DeleteRecordsPartitionResult(MutableValue):
     partition_index: int = 0
     low_watermark: int = 0
     error_code: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteRecordsTopicResult:
+class DeleteRecordsTopicResult(MutableValue):
     name: str = ""
     partitions: Sequence[DeleteRecordsPartitionResult] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteRecordsResponse:
+class DeleteRecordsResponse(MutableValue):
     API_KEY: ClassVar[int] = 21
     throttle_time_ms: int = 0
     topics: Sequence[DeleteRecordsTopicResult] = ()

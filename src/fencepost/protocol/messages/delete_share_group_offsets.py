@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -21,30 +20,27 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteShareGroupOffsetsRequestTopic:
+class DeleteShareGroupOffsetsRequestTopic(MutableValue):
     topic_name: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteShareGroupOffsetsRequest:
+class DeleteShareGroupOffsetsRequest(MutableValue):
     API_KEY: ClassVar[int] = 92
     group_id: str = ""
     topics: Sequence[DeleteShareGroupOffsetsRequestTopic] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteShareGroupOffsetsResponseTopic:
+class DeleteShareGroupOffsetsResponseTopic(MutableValue):
     topic_name: str = ""
     topic_id: UUID | None = None
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteShareGroupOffsetsResponse:
+class DeleteShareGroupOffsetsResponse(MutableValue):
     API_KEY: ClassVar[int] = 92
     throttle_time_ms: int = 0
     error_code: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -27,32 +26,29 @@ from fencepost.protocol.wire import (
     write_string,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteTopicState:
+class DeleteTopicState(MutableValue):
     name: str | None = None  # v6
     topic_id: UUID | None = None  # v6
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteTopicsRequest:
+class DeleteTopicsRequest(MutableValue):
     API_KEY: ClassVar[int] = 20
     topics: Sequence[DeleteTopicState] = ()  # v6
     timeout_ms: int = 0
     topic_names: Sequence[str] = ()  # v1-5
 
 
-@dataclass(slots=True, kw_only=True)
-class DeletableTopicResult:
+class DeletableTopicResult(MutableValue):
     name: str | None = None
     topic_id: UUID | None = None  # v6
     error_code: int = 0
     error_message: str | None = None  # v5-6
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteTopicsResponse:
+class DeleteTopicsResponse(MutableValue):
     API_KEY: ClassVar[int] = 20
     throttle_time_ms: int = 0
     responses: Sequence[DeletableTopicResult] = ()

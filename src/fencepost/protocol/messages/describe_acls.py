@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -24,10 +23,10 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeAclsRequest:
+class DescribeAclsRequest(MutableValue):
     API_KEY: ClassVar[int] = 29
     resource_type_filter: int = 0
     resource_name_filter: str | None = None
@@ -38,24 +37,21 @@ class DescribeAclsRequest:
     permission_type: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class AclDescription:
+class AclDescription(MutableValue):
     principal: str = ""
     host: str = ""
     operation: int = 0
     permission_type: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeAclsResource:
+class DescribeAclsResource(MutableValue):
     resource_type: int = 0
     resource_name: str = ""
     pattern_type: int = 3
     acls: Sequence[AclDescription] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeAclsResponse:
+class DescribeAclsResponse(MutableValue):
     API_KEY: ClassVar[int] = 29
     throttle_time_ms: int = 0
     error_code: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -28,42 +27,37 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class ComponentData:
+class ComponentData(MutableValue):
     entity_type: str = ""
     match_type: int = 0
     match: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeClientQuotasRequest:
+class DescribeClientQuotasRequest(MutableValue):
     API_KEY: ClassVar[int] = 48
     components: Sequence[ComponentData] = ()
     strict: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class EntityData:
+class EntityData(MutableValue):
     entity_type: str = ""
     entity_name: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class ValueData:
+class ValueData(MutableValue):
     key: str = ""
     value: float = 0.0
 
 
-@dataclass(slots=True, kw_only=True)
-class EntryData:
+class EntryData(MutableValue):
     entity: Sequence[EntityData] = ()
     values: Sequence[ValueData] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeClientQuotasResponse:
+class DescribeClientQuotasResponse(MutableValue):
     API_KEY: ClassVar[int] = 48
     throttle_time_ms: int = 0
     error_code: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -18,18 +17,17 @@ from fencepost.protocol.wire import (
     write_compact_nullable_string,
     write_compact_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeClusterRequest:
+class DescribeClusterRequest(MutableValue):
     API_KEY: ClassVar[int] = 60
     include_cluster_authorized_operations: bool = False
     endpoint_type: int = 1  # v1-2
     include_fenced_brokers: bool = False  # v2
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeClusterBroker:
+class DescribeClusterBroker(MutableValue):
     broker_id: int = 0
     host: str = ""
     port: int = 0
@@ -37,8 +35,7 @@ class DescribeClusterBroker:
     is_fenced: bool = False  # v2
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeClusterResponse:
+class DescribeClusterResponse(MutableValue):
     API_KEY: ClassVar[int] = 60
     throttle_time_ms: int = 0
     error_code: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -30,32 +29,29 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeConfigsResource:
+class DescribeConfigsResource(MutableValue):
     resource_type: int = 0
     resource_name: str = ""
     configuration_keys: Sequence[str] | None = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeConfigsRequest:
+class DescribeConfigsRequest(MutableValue):
     API_KEY: ClassVar[int] = 32
     resources: Sequence[DescribeConfigsResource] = ()
     include_synonyms: bool = False
     include_documentation: bool = False  # v3-4
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeConfigsSynonym:
+class DescribeConfigsSynonym(MutableValue):
     name: str = ""
     value: str | None = None
     source: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeConfigsResourceResult:
+class DescribeConfigsResourceResult(MutableValue):
     name: str = ""
     value: str | None = None
     read_only: bool = False
@@ -66,8 +62,7 @@ class DescribeConfigsResourceResult:
     documentation: str | None = None  # v3-4
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeConfigsResult:
+class DescribeConfigsResult(MutableValue):
     error_code: int = 0
     error_message: str | None = None
     resource_type: int = 0
@@ -75,8 +70,7 @@ class DescribeConfigsResult:
     configs: Sequence[DescribeConfigsResourceResult] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeConfigsResponse:
+class DescribeConfigsResponse(MutableValue):
     API_KEY: ClassVar[int] = 32
     throttle_time_ms: int = 0
     results: Sequence[DescribeConfigsResult] = ()

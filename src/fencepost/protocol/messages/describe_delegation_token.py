@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -28,28 +27,25 @@ from fencepost.protocol.wire import (
     write_nullable_array,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeDelegationTokenOwner:
+class DescribeDelegationTokenOwner(MutableValue):
     principal_type: str = ""
     principal_name: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeDelegationTokenRequest:
+class DescribeDelegationTokenRequest(MutableValue):
     API_KEY: ClassVar[int] = 41
     owners: Sequence[DescribeDelegationTokenOwner] | None = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribedDelegationTokenRenewer:
+class DescribedDelegationTokenRenewer(MutableValue):
     principal_type: str = ""
     principal_name: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribedDelegationToken:
+class DescribedDelegationToken(MutableValue):
     principal_type: str = ""
     principal_name: str = ""
     token_requester_principal_type: str = ""  # v3
@@ -62,8 +58,7 @@ class DescribedDelegationToken:
     renewers: Sequence[DescribedDelegationTokenRenewer] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeDelegationTokenResponse:
+class DescribeDelegationTokenResponse(MutableValue):
     API_KEY: ClassVar[int] = 41
     error_code: int = 0
     tokens: Sequence[DescribedDelegationToken] = ()

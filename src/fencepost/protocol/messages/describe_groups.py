@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -30,17 +29,16 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeGroupsRequest:
+class DescribeGroupsRequest(MutableValue):
     API_KEY: ClassVar[int] = 15
     groups: Sequence[str] = ()
     include_authorized_operations: bool = False  # v3-6
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribedGroupMember:
+class DescribedGroupMember(MutableValue):
     member_id: str = ""
     group_instance_id: str | None = None  # v4-6
     client_id: str = ""
@@ -49,8 +47,7 @@ class DescribedGroupMember:
     member_assignment: bytes = b""
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribedGroup:
+class DescribedGroup(MutableValue):
     error_code: int = 0
     error_message: str | None = None  # v6
     group_id: str = ""
@@ -61,8 +58,7 @@ class DescribedGroup:
     authorized_operations: int = -2147483648  # v3-6
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeGroupsResponse:
+class DescribeGroupsResponse(MutableValue):
     API_KEY: ClassVar[int] = 15
     throttle_time_ms: int = 0  # v1-6
     groups: Sequence[DescribedGroup] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -29,36 +28,32 @@ from fencepost.protocol.wire import (
     write_nullable_array,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribableLogDirTopic:
+class DescribableLogDirTopic(MutableValue):
     topic: str = ""
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeLogDirsRequest:
+class DescribeLogDirsRequest(MutableValue):
     API_KEY: ClassVar[int] = 35
     topics: Sequence[DescribableLogDirTopic] | None = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeLogDirsPartition:
+class DescribeLogDirsPartition(MutableValue):
     partition_index: int = 0
     partition_size: int = 0
     offset_lag: int = 0
     is_future_key: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeLogDirsTopic:
+class DescribeLogDirsTopic(MutableValue):
     name: str = ""
     partitions: Sequence[DescribeLogDirsPartition] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeLogDirsResult:
+class DescribeLogDirsResult(MutableValue):
     error_code: int = 0
     log_dir: str = ""
     topics: Sequence[DescribeLogDirsTopic] = ()
@@ -67,8 +62,7 @@ class DescribeLogDirsResult:
     is_cordoned: bool = False  # v5
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeLogDirsResponse:
+class DescribeLogDirsResponse(MutableValue):
     API_KEY: ClassVar[int] = 35
     throttle_time_ms: int = 0
     error_code: int = 0  # v3-5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -21,22 +20,20 @@ from fencepost.protocol.wire import (
     write_compact_nullable_string,
     write_compact_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class TopicRequest:
+class TopicRequest(MutableValue):
     name: str = ""
     partition_indexes: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeProducersRequest:
+class DescribeProducersRequest(MutableValue):
     API_KEY: ClassVar[int] = 61
     topics: Sequence[TopicRequest] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ProducerState:
+class ProducerState(MutableValue):
     producer_id: int = 0
     producer_epoch: int = 0
     last_sequence: int = -1
@@ -45,22 +42,19 @@ class ProducerState:
     current_txn_start_offset: int = -1
 
 
-@dataclass(slots=True, kw_only=True)
-class PartitionResponse:
+class PartitionResponse(MutableValue):
     partition_index: int = 0
     error_code: int = 0
     error_message: str | None = None
     active_producers: Sequence[ProducerState] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class TopicResponse:
+class TopicResponse(MutableValue):
     name: str = ""
     partitions: Sequence[PartitionResponse] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeProducersResponse:
+class DescribeProducersResponse(MutableValue):
     API_KEY: ClassVar[int] = 61
     throttle_time_ms: int = 0
     topics: Sequence[TopicResponse] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -21,27 +20,24 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class PartitionData:
+class PartitionData(MutableValue):
     partition_index: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class TopicData:
+class TopicData(MutableValue):
     topic_name: str = ""
     partitions: Sequence[PartitionData] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeQuorumRequest:
+class DescribeQuorumRequest(MutableValue):
     API_KEY: ClassVar[int] = 55
     topics: Sequence[TopicData] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ReplicaState:
+class ReplicaState(MutableValue):
     replica_id: int = 0
     replica_directory_id: UUID | None = None  # v2
     log_end_offset: int = 0
@@ -49,8 +45,7 @@ class ReplicaState:
     last_caught_up_timestamp: int = -1  # v1-2
 
 
-@dataclass(slots=True, kw_only=True)
-class ResponsePartitionData:
+class ResponsePartitionData(MutableValue):
     partition_index: int = 0
     error_code: int = 0
     error_message: str | None = None  # v2
@@ -61,27 +56,23 @@ class ResponsePartitionData:
     observers: Sequence[ReplicaState] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ResponseTopicData:
+class ResponseTopicData(MutableValue):
     topic_name: str = ""
     partitions: Sequence[ResponsePartitionData] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Listener:
+class Listener(MutableValue):
     name: str = ""  # v2
     host: str = ""  # v2
     port: int = 0  # v2
 
 
-@dataclass(slots=True, kw_only=True)
-class Node:
+class Node(MutableValue):
     node_id: int = 0  # v2
     listeners: Sequence[Listener] = ()  # v2
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeQuorumResponse:
+class DescribeQuorumResponse(MutableValue):
     API_KEY: ClassVar[int] = 55
     error_code: int = 0
     error_message: str | None = None  # v2

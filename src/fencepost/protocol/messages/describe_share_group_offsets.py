@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -26,28 +25,25 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeShareGroupOffsetsRequestTopic:
+class DescribeShareGroupOffsetsRequestTopic(MutableValue):
     topic_name: str = ""
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeShareGroupOffsetsRequestGroup:
+class DescribeShareGroupOffsetsRequestGroup(MutableValue):
     group_id: str = ""
     topics: Sequence[DescribeShareGroupOffsetsRequestTopic] | None = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeShareGroupOffsetsRequest:
+class DescribeShareGroupOffsetsRequest(MutableValue):
     API_KEY: ClassVar[int] = 90
     groups: Sequence[DescribeShareGroupOffsetsRequestGroup] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeShareGroupOffsetsResponsePartition:
+class DescribeShareGroupOffsetsResponsePartition(MutableValue):
     partition_index: int = 0
     start_offset: int = 0
     leader_epoch: int = 0
@@ -56,23 +52,20 @@ class DescribeShareGroupOffsetsResponsePartition:
     error_message: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeShareGroupOffsetsResponseTopic:
+class DescribeShareGroupOffsetsResponseTopic(MutableValue):
     topic_name: str = ""
     topic_id: UUID | None = None
     partitions: Sequence[DescribeShareGroupOffsetsResponsePartition] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeShareGroupOffsetsResponseGroup:
+class DescribeShareGroupOffsetsResponseGroup(MutableValue):
     group_id: str = ""
     topics: Sequence[DescribeShareGroupOffsetsResponseTopic] = ()
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeShareGroupOffsetsResponse:
+class DescribeShareGroupOffsetsResponse(MutableValue):
     API_KEY: ClassVar[int] = 90
     throttle_time_ms: int = 0
     groups: Sequence[DescribeShareGroupOffsetsResponseGroup] = ()

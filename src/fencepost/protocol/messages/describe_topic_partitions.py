@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -28,29 +27,26 @@ from fencepost.protocol.wire import (
     write_nullable,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class TopicRequest:
+class TopicRequest(MutableValue):
     name: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class Cursor:
+class Cursor(MutableValue):
     topic_name: str = ""
     partition_index: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeTopicPartitionsRequest:
+class DescribeTopicPartitionsRequest(MutableValue):
     API_KEY: ClassVar[int] = 75
     topics: Sequence[TopicRequest] = ()
     response_partition_limit: int = 2000
     cursor: Cursor | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeTopicPartitionsResponsePartition:
+class DescribeTopicPartitionsResponsePartition(MutableValue):
     error_code: int = 0
     partition_index: int = 0
     leader_id: int = 0
@@ -62,8 +58,7 @@ class DescribeTopicPartitionsResponsePartition:
     offline_replicas: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeTopicPartitionsResponseTopic:
+class DescribeTopicPartitionsResponseTopic(MutableValue):
     error_code: int = 0
     name: str | None = None
     topic_id: UUID | None = None
@@ -72,14 +67,12 @@ class DescribeTopicPartitionsResponseTopic:
     topic_authorized_operations: int = -2147483648
 
 
-@dataclass(slots=True, kw_only=True)
-class ResponseCursor:
+class ResponseCursor(MutableValue):
     topic_name: str = ""
     partition_index: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeTopicPartitionsResponse:
+class DescribeTopicPartitionsResponse(MutableValue):
     API_KEY: ClassVar[int] = 75
     throttle_time_ms: int = 0
     topics: Sequence[DescribeTopicPartitionsResponseTopic] = ()

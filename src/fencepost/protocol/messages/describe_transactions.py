@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -24,10 +23,10 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_tags,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeTransactionsRequest:
+class DescribeTransactionsRequest(MutableValue):
     API_KEY: ClassVar[int] = 65
     transactional_ids: Sequence[str] = ()
     tell_ending: bool = False
@@ -35,14 +34,12 @@ class DescribeTransactionsRequest:
     prepared_producer_epoch: int = -1
 
 
-@dataclass(slots=True, kw_only=True)
-class TopicData:
+class TopicData(MutableValue):
     topic: str = ""
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class TransactionState:
+class TransactionState(MutableValue):
     error_code: int = 0
     transactional_id: str = ""
     transaction_state: str = ""
@@ -56,8 +53,7 @@ class TransactionState:
     written_producer_epoch: int = -1
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeTransactionsResponse:
+class DescribeTransactionsResponse(MutableValue):
     API_KEY: ClassVar[int] = 65
     throttle_time_ms: int = 0
     transaction_states: Sequence[TransactionState] = ()

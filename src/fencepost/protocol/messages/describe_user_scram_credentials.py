@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -20,35 +19,31 @@ from fencepost.protocol.wire import (
     write_compact_nullable_string,
     write_compact_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class UserName:
+class UserName(MutableValue):
     name: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeUserScramCredentialsRequest:
+class DescribeUserScramCredentialsRequest(MutableValue):
     API_KEY: ClassVar[int] = 50
     users: Sequence[UserName] | None = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class CredentialInfo:
+class CredentialInfo(MutableValue):
     mechanism: int = 0
     iterations: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeUserScramCredentialsResult:
+class DescribeUserScramCredentialsResult(MutableValue):
     user: str = ""
     error_code: int = 0
     error_message: str | None = None
     credential_infos: Sequence[CredentialInfo] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribeUserScramCredentialsResponse:
+class DescribeUserScramCredentialsResponse(MutableValue):
     API_KEY: ClassVar[int] = 50
     throttle_time_ms: int = 0
     error_code: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -33,37 +32,33 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class TopicPartitions:
+class TopicPartitions(MutableValue):
     topic: str = ""
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ElectLeadersRequest:
+class ElectLeadersRequest(MutableValue):
     API_KEY: ClassVar[int] = 43
     election_type: int = 0  # v1-2
     topic_partitions: Sequence[TopicPartitions] | None = ()
     timeout_ms: int = 60000
 
 
-@dataclass(slots=True, kw_only=True)
-class PartitionResult:
+class PartitionResult(MutableValue):
     partition_id: int = 0
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class ReplicaElectionResult:
+class ReplicaElectionResult(MutableValue):
     topic: str = ""
     partition_result: Sequence[PartitionResult] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ElectLeadersResponse:
+class ElectLeadersResponse(MutableValue):
     API_KEY: ClassVar[int] = 43
     throttle_time_ms: int = 0
     error_code: int = 0  # v1-2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -15,17 +14,16 @@ from fencepost.protocol.wire import (
     write_bytes,
     write_compact_bytes,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class ExpireDelegationTokenRequest:
+class ExpireDelegationTokenRequest(MutableValue):
     API_KEY: ClassVar[int] = 40
     hmac: bytes = b""
     expiry_time_period_ms: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class ExpireDelegationTokenResponse:
+class ExpireDelegationTokenResponse(MutableValue):
     API_KEY: ClassVar[int] = 40
     error_code: int = 0
     expiry_timestamp_ms: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -23,18 +22,17 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class FindCoordinatorRequest:
+class FindCoordinatorRequest(MutableValue):
     API_KEY: ClassVar[int] = 10
     key_type: int = 0  # v1-6
     coordinator_keys: Sequence[str] = ()  # v4-6
     key: str = ""  # v0-3
 
 
-@dataclass(slots=True, kw_only=True)
-class Coordinator:
+class Coordinator(MutableValue):
     key: str = ""  # v4-6
     node_id: int = 0  # v4-6
     host: str = ""  # v4-6
@@ -43,8 +41,7 @@ class Coordinator:
     error_message: str | None = None  # v4-6
 
 
-@dataclass(slots=True, kw_only=True)
-class FindCoordinatorResponse:
+class FindCoordinatorResponse(MutableValue):
     API_KEY: ClassVar[int] = 10
     throttle_time_ms: int = 0  # v1-6
     coordinators: Sequence[Coordinator] = ()  # v4-6

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -21,16 +20,15 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class GetTelemetrySubscriptionsRequest:
+class GetTelemetrySubscriptionsRequest(MutableValue):
     API_KEY: ClassVar[int] = 71
     client_instance_id: UUID | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class GetTelemetrySubscriptionsResponse:
+class GetTelemetrySubscriptionsResponse(MutableValue):
     API_KEY: ClassVar[int] = 71
     throttle_time_ms: int = 0
     error_code: int = 0

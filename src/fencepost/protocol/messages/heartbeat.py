@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -19,10 +18,10 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class HeartbeatRequest:
+class HeartbeatRequest(MutableValue):
     API_KEY: ClassVar[int] = 12
     group_id: str = ""
     generation_id: int = 0
@@ -30,8 +29,7 @@ class HeartbeatRequest:
     group_instance_id: str | None = None  # v3-4
 
 
-@dataclass(slots=True, kw_only=True)
-class HeartbeatResponse:
+class HeartbeatResponse(MutableValue):
     API_KEY: ClassVar[int] = 12
     throttle_time_ms: int = 0  # v1-4
     error_code: int = 0

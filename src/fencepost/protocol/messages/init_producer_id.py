@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -15,10 +14,10 @@ from fencepost.protocol.wire import (
     write_compact_nullable_string,
     write_nullable_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class InitProducerIdRequest:
+class InitProducerIdRequest(MutableValue):
     API_KEY: ClassVar[int] = 22
     transactional_id: str | None = None
     transaction_timeout_ms: int = 0
@@ -28,8 +27,7 @@ class InitProducerIdRequest:
     keep_prepared_txn: bool = False  # v6
 
 
-@dataclass(slots=True, kw_only=True)
-class InitProducerIdResponse:
+class InitProducerIdResponse(MutableValue):
     API_KEY: ClassVar[int] = 22
     throttle_time_ms: int = 0
     error_code: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -28,16 +27,15 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class JoinGroupRequestProtocol:
+class JoinGroupRequestProtocol(MutableValue):
     name: str = ""
     metadata: bytes = b""
 
 
-@dataclass(slots=True, kw_only=True)
-class JoinGroupRequest:
+class JoinGroupRequest(MutableValue):
     API_KEY: ClassVar[int] = 11
     group_id: str = ""
     session_timeout_ms: int = 0
@@ -49,15 +47,13 @@ class JoinGroupRequest:
     reason: str | None = None  # v8-9
 
 
-@dataclass(slots=True, kw_only=True)
-class JoinGroupResponseMember:
+class JoinGroupResponseMember(MutableValue):
     member_id: str = ""
     group_instance_id: str | None = None  # v5-9
     metadata: bytes = b""
 
 
-@dataclass(slots=True, kw_only=True)
-class JoinGroupResponse:
+class JoinGroupResponse(MutableValue):
     API_KEY: ClassVar[int] = 11
     throttle_time_ms: int = 0  # v2-9
     error_code: int = 0

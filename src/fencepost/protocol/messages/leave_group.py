@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -24,32 +23,29 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class MemberIdentity:
+class MemberIdentity(MutableValue):
     member_id: str = ""  # v3-5
     group_instance_id: str | None = None  # v3-5
     reason: str | None = None  # v5
 
 
-@dataclass(slots=True, kw_only=True)
-class LeaveGroupRequest:
+class LeaveGroupRequest(MutableValue):
     API_KEY: ClassVar[int] = 13
     group_id: str = ""
     members: Sequence[MemberIdentity] = ()  # v3-5
     member_id: str = ""  # v0-2
 
 
-@dataclass(slots=True, kw_only=True)
-class MemberResponse:
+class MemberResponse(MutableValue):
     member_id: str = ""  # v3-5
     group_instance_id: str | None = None  # v3-5
     error_code: int = 0  # v3-5
 
 
-@dataclass(slots=True, kw_only=True)
-class LeaveGroupResponse:
+class LeaveGroupResponse(MutableValue):
     API_KEY: ClassVar[int] = 13
     throttle_time_ms: int = 0  # v1-5
     error_code: int = 0

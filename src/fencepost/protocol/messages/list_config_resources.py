@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -18,22 +17,20 @@ from fencepost.protocol.wire import (
     write_compact_int8s,
     write_compact_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class ListConfigResourcesRequest:
+class ListConfigResourcesRequest(MutableValue):
     API_KEY: ClassVar[int] = 74
     resource_types: Sequence[int] = ()  # v1
 
 
-@dataclass(slots=True, kw_only=True)
-class ConfigResource:
+class ConfigResource(MutableValue):
     resource_name: str = ""
     resource_type: int = 16  # v1
 
 
-@dataclass(slots=True, kw_only=True)
-class ListConfigResourcesResponse:
+class ListConfigResourcesResponse(MutableValue):
     API_KEY: ClassVar[int] = 74
     throttle_time_ms: int = 0
     error_code: int = 0

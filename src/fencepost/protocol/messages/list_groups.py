@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -21,25 +20,23 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class ListGroupsRequest:
+class ListGroupsRequest(MutableValue):
     API_KEY: ClassVar[int] = 16
     states_filter: Sequence[str] = ()  # v4-5
     types_filter: Sequence[str] = ()  # v5
 
 
-@dataclass(slots=True, kw_only=True)
-class ListedGroup:
+class ListedGroup(MutableValue):
     group_id: str = ""
     protocol_type: str = ""
     group_state: str = ""  # v4-5
     group_type: str = ""  # v5
 
 
-@dataclass(slots=True, kw_only=True)
-class ListGroupsResponse:
+class ListGroupsResponse(MutableValue):
     API_KEY: ClassVar[int] = 16
     throttle_time_ms: int = 0  # v1-5
     error_code: int = 0

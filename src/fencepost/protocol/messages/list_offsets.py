@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -20,23 +19,21 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class ListOffsetsPartition:
+class ListOffsetsPartition(MutableValue):
     partition_index: int = 0
     current_leader_epoch: int = -1  # v4-11
     timestamp: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class ListOffsetsTopic:
+class ListOffsetsTopic(MutableValue):
     name: str = ""
     partitions: Sequence[ListOffsetsPartition] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ListOffsetsRequest:
+class ListOffsetsRequest(MutableValue):
     API_KEY: ClassVar[int] = 2
     replica_id: int = 0
     isolation_level: int = 0  # v2-11
@@ -44,8 +41,7 @@ class ListOffsetsRequest:
     timeout_ms: int = 0  # v10-11
 
 
-@dataclass(slots=True, kw_only=True)
-class ListOffsetsPartitionResponse:
+class ListOffsetsPartitionResponse(MutableValue):
     partition_index: int = 0
     error_code: int = 0
     timestamp: int = -1
@@ -53,14 +49,12 @@ class ListOffsetsPartitionResponse:
     leader_epoch: int = -1  # v4-11
 
 
-@dataclass(slots=True, kw_only=True)
-class ListOffsetsTopicResponse:
+class ListOffsetsTopicResponse(MutableValue):
     name: str = ""
     partitions: Sequence[ListOffsetsPartitionResponse] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ListOffsetsResponse:
+class ListOffsetsResponse(MutableValue):
     API_KEY: ClassVar[int] = 2
     throttle_time_ms: int = 0  # v2-11
     topics: Sequence[ListOffsetsTopicResponse] = ()

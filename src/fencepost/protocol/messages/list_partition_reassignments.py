@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -23,37 +22,33 @@ from fencepost.protocol.wire import (
     write_compact_nullable_string,
     write_compact_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class ListPartitionReassignmentsTopics:
+class ListPartitionReassignmentsTopics(MutableValue):
     name: str = ""
     partition_indexes: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ListPartitionReassignmentsRequest:
+class ListPartitionReassignmentsRequest(MutableValue):
     API_KEY: ClassVar[int] = 46
     timeout_ms: int = 60000
     topics: Sequence[ListPartitionReassignmentsTopics] | None = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class OngoingPartitionReassignment:
+class OngoingPartitionReassignment(MutableValue):
     partition_index: int = 0
     replicas: Sequence[int] = ()
     adding_replicas: Sequence[int] = ()
     removing_replicas: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class OngoingTopicReassignment:
+class OngoingTopicReassignment(MutableValue):
     name: str = ""
     partitions: Sequence[OngoingPartitionReassignment] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ListPartitionReassignmentsResponse:
+class ListPartitionReassignmentsResponse(MutableValue):
     API_KEY: ClassVar[int] = 46
     throttle_time_ms: int = 0
     error_code: int = 0

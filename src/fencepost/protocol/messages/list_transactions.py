@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -21,10 +20,10 @@ from fencepost.protocol.wire import (
     write_compact_nullable_string,
     write_compact_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class ListTransactionsRequest:
+class ListTransactionsRequest(MutableValue):
     API_KEY: ClassVar[int] = 66
     state_filters: Sequence[str] = ()
     producer_id_filters: Sequence[int] = ()
@@ -32,15 +31,13 @@ class ListTransactionsRequest:
     transactional_id_pattern: str | None = None  # v2
 
 
-@dataclass(slots=True, kw_only=True)
-class TransactionState:
+class TransactionState(MutableValue):
     transactional_id: str = ""
     producer_id: int = 0
     transaction_state: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class ListTransactionsResponse:
+class ListTransactionsResponse(MutableValue):
     API_KEY: ClassVar[int] = 66
     throttle_time_ms: int = 0
     error_code: int = 0

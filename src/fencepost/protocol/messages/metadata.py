@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -37,16 +36,15 @@ from fencepost.protocol.wire import (
     write_string,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class MetadataRequestTopic:
+class MetadataRequestTopic(MutableValue):
     topic_id: UUID | None = None  # v10-13
     name: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class MetadataRequest:
+class MetadataRequest(MutableValue):
     API_KEY: ClassVar[int] = 3
     topics: Sequence[MetadataRequestTopic] | None = ()
     allow_auto_topic_creation: bool = True  # v4-13
@@ -54,16 +52,14 @@ class MetadataRequest:
     include_cluster_authorized_operations: bool = False  # v8-10
 
 
-@dataclass(slots=True, kw_only=True)
-class MetadataResponseBroker:
+class MetadataResponseBroker(MutableValue):
     node_id: int = 0
     host: str = ""
     port: int = 0
     rack: str | None = None  # v1-13
 
 
-@dataclass(slots=True, kw_only=True)
-class MetadataResponsePartition:
+class MetadataResponsePartition(MutableValue):
     error_code: int = 0
     partition_index: int = 0
     leader_id: int = 0
@@ -73,8 +69,7 @@ class MetadataResponsePartition:
     offline_replicas: Sequence[int] = ()  # v5-13
 
 
-@dataclass(slots=True, kw_only=True)
-class MetadataResponseTopic:
+class MetadataResponseTopic(MutableValue):
     error_code: int = 0
     name: str | None = None
     topic_id: UUID | None = None  # v10-13
@@ -83,8 +78,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int = -2147483648  # v8-13
 
 
-@dataclass(slots=True, kw_only=True)
-class MetadataResponse:
+class MetadataResponse(MutableValue):
     API_KEY: ClassVar[int] = 3
     throttle_time_ms: int = 0  # v3-13
     brokers: Sequence[MetadataResponseBroker] = ()

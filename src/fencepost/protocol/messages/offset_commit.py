@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -27,25 +26,23 @@ from fencepost.protocol.wire import (
     write_string,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetCommitRequestPartition:
+class OffsetCommitRequestPartition(MutableValue):
     partition_index: int = 0
     committed_offset: int = 0
     committed_leader_epoch: int = -1  # v6-10
     committed_metadata: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetCommitRequestTopic:
+class OffsetCommitRequestTopic(MutableValue):
     topic_id: UUID | None = None  # v10
     partitions: Sequence[OffsetCommitRequestPartition] = ()
     name: str = ""  # v2-9
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetCommitRequest:
+class OffsetCommitRequest(MutableValue):
     API_KEY: ClassVar[int] = 8
     group_id: str = ""
     generation_id_or_member_epoch: int = -1
@@ -55,21 +52,18 @@ class OffsetCommitRequest:
     retention_time_ms: int = -1  # v2-4
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetCommitResponsePartition:
+class OffsetCommitResponsePartition(MutableValue):
     partition_index: int = 0
     error_code: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetCommitResponseTopic:
+class OffsetCommitResponseTopic(MutableValue):
     topic_id: UUID | None = None  # v10
     partitions: Sequence[OffsetCommitResponsePartition] = ()
     name: str = ""  # v2-9
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetCommitResponse:
+class OffsetCommitResponse(MutableValue):
     API_KEY: ClassVar[int] = 8
     throttle_time_ms: int = 0  # v3-10
     topics: Sequence[OffsetCommitResponseTopic] = ()

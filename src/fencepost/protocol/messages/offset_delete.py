@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -15,40 +14,35 @@ from fencepost.protocol.wire import (
     write_array,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetDeleteRequestPartition:
+class OffsetDeleteRequestPartition(MutableValue):
     partition_index: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetDeleteRequestTopic:
+class OffsetDeleteRequestTopic(MutableValue):
     name: str = ""
     partitions: Sequence[OffsetDeleteRequestPartition] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetDeleteRequest:
+class OffsetDeleteRequest(MutableValue):
     API_KEY: ClassVar[int] = 47
     group_id: str = ""
     topics: Sequence[OffsetDeleteRequestTopic] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetDeleteResponsePartition:
+class OffsetDeleteResponsePartition(MutableValue):
     partition_index: int = 0
     error_code: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetDeleteResponseTopic:
+class OffsetDeleteResponseTopic(MutableValue):
     name: str = ""
     partitions: Sequence[OffsetDeleteResponsePartition] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetDeleteResponse:
+class OffsetDeleteResponse(MutableValue):
     API_KEY: ClassVar[int] = 47
     error_code: int = 0
     throttle_time_ms: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -37,31 +36,28 @@ from fencepost.protocol.wire import (
     write_string,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetFetchRequestTopics:
+class OffsetFetchRequestTopics(MutableValue):
     topic_id: UUID | None = None  # v10
     partition_indexes: Sequence[int] = ()  # v8-10
     name: str = ""  # v8-9
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetFetchRequestGroup:
+class OffsetFetchRequestGroup(MutableValue):
     group_id: str = ""  # v8-10
     member_id: str | None = None  # v9-10
     member_epoch: int = -1  # v9-10
     topics: Sequence[OffsetFetchRequestTopics] | None = ()  # v8-10
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetFetchRequestTopic:
+class OffsetFetchRequestTopic(MutableValue):
     name: str = ""  # v1-7
     partition_indexes: Sequence[int] = ()  # v1-7
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetFetchRequest:
+class OffsetFetchRequest(MutableValue):
     API_KEY: ClassVar[int] = 9
     groups: Sequence[OffsetFetchRequestGroup] = ()  # v8-10
     require_stable: bool = False  # v7-10
@@ -69,8 +65,7 @@ class OffsetFetchRequest:
     topics: Sequence[OffsetFetchRequestTopic] | None = ()  # v1-7
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetFetchResponsePartitions:
+class OffsetFetchResponsePartitions(MutableValue):
     partition_index: int = 0  # v8-10
     committed_offset: int = 0  # v8-10
     committed_leader_epoch: int = -1  # v8-10
@@ -78,22 +73,19 @@ class OffsetFetchResponsePartitions:
     error_code: int = 0  # v8-10
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetFetchResponseTopics:
+class OffsetFetchResponseTopics(MutableValue):
     topic_id: UUID | None = None  # v10
     partitions: Sequence[OffsetFetchResponsePartitions] = ()  # v8-10
     name: str = ""  # v8-9
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetFetchResponseGroup:
+class OffsetFetchResponseGroup(MutableValue):
     group_id: str = ""  # v8-10
     topics: Sequence[OffsetFetchResponseTopics] = ()  # v8-10
     error_code: int = 0  # v8-10
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetFetchResponsePartition:
+class OffsetFetchResponsePartition(MutableValue):
     partition_index: int = 0  # v1-7
     committed_offset: int = 0  # v1-7
     committed_leader_epoch: int = -1  # v5-7
@@ -101,14 +93,12 @@ class OffsetFetchResponsePartition:
     error_code: int = 0  # v1-7
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetFetchResponseTopic:
+class OffsetFetchResponseTopic(MutableValue):
     name: str = ""  # v1-7
     partitions: Sequence[OffsetFetchResponsePartition] = ()  # v1-7
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetFetchResponse:
+class OffsetFetchResponse(MutableValue):
     API_KEY: ClassVar[int] = 9
     throttle_time_ms: int = 0  # v3-10
     groups: Sequence[OffsetFetchResponseGroup] = ()  # v8-10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -20,44 +19,39 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetForLeaderPartition:
+class OffsetForLeaderPartition(MutableValue):
     partition: int = 0
     current_leader_epoch: int = -1
     leader_epoch: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetForLeaderTopic:
+class OffsetForLeaderTopic(MutableValue):
     topic: str = ""
     partitions: Sequence[OffsetForLeaderPartition] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetForLeaderEpochRequest:
+class OffsetForLeaderEpochRequest(MutableValue):
     API_KEY: ClassVar[int] = 23
     replica_id: int = -2  # v3-4
     topics: Sequence[OffsetForLeaderTopic] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class EpochEndOffset:
+class EpochEndOffset(MutableValue):
     error_code: int = 0
     partition: int = 0
     leader_epoch: int = -1
     end_offset: int = -1
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetForLeaderTopicResult:
+class OffsetForLeaderTopicResult(MutableValue):
     topic: str = ""
     partitions: Sequence[EpochEndOffset] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class OffsetForLeaderEpochResponse:
+class OffsetForLeaderEpochResponse(MutableValue):
     API_KEY: ClassVar[int] = 23
     throttle_time_ms: int = 0
     topics: Sequence[OffsetForLeaderTopicResult] = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -16,10 +15,10 @@ from fencepost.protocol.wire import (
     write_compact_bytes,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class PushTelemetryRequest:
+class PushTelemetryRequest(MutableValue):
     API_KEY: ClassVar[int] = 72
     client_instance_id: UUID | None = None
     subscription_id: int = 0
@@ -28,8 +27,7 @@ class PushTelemetryRequest:
     metrics: bytes = b""
 
 
-@dataclass(slots=True, kw_only=True)
-class PushTelemetryResponse:
+class PushTelemetryResponse(MutableValue):
     API_KEY: ClassVar[int] = 72
     throttle_time_ms: int = 0
     error_code: int = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -19,16 +18,15 @@ from fencepost.protocol.wire import (
     write_compact_nullable_string,
     write_nullable_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class SaslAuthenticateRequest:
+class SaslAuthenticateRequest(MutableValue):
     API_KEY: ClassVar[int] = 36
     auth_bytes: bytes = b""
 
 
-@dataclass(slots=True, kw_only=True)
-class SaslAuthenticateResponse:
+class SaslAuthenticateResponse(MutableValue):
     API_KEY: ClassVar[int] = 36
     error_code: int = 0
     error_message: str | None = None

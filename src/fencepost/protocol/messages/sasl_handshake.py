@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -16,16 +15,15 @@ from fencepost.protocol.wire import (
     write_array,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class SaslHandshakeRequest:
+class SaslHandshakeRequest(MutableValue):
     API_KEY: ClassVar[int] = 17
     mechanism: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class SaslHandshakeResponse:
+class SaslHandshakeResponse(MutableValue):
     API_KEY: ClassVar[int] = 17
     error_code: int = 0
     mechanisms: Sequence[str] = ()

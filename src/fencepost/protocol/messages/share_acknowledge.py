@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -24,29 +23,26 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class AcknowledgementBatch:
+class AcknowledgementBatch(MutableValue):
     first_offset: int = 0
     last_offset: int = 0
     acknowledge_types: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AcknowledgePartition:
+class AcknowledgePartition(MutableValue):
     partition_index: int = 0
     acknowledgement_batches: Sequence[AcknowledgementBatch] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class AcknowledgeTopic:
+class AcknowledgeTopic(MutableValue):
     topic_id: UUID | None = None
     partitions: Sequence[AcknowledgePartition] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ShareAcknowledgeRequest:
+class ShareAcknowledgeRequest(MutableValue):
     API_KEY: ClassVar[int] = 79
     group_id: str | None = None
     member_id: str | None = None
@@ -55,36 +51,31 @@ class ShareAcknowledgeRequest:
     topics: Sequence[AcknowledgeTopic] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class LeaderIdAndEpoch:
+class LeaderIdAndEpoch(MutableValue):
     leader_id: int = 0
     leader_epoch: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class PartitionData:
+class PartitionData(MutableValue):
     partition_index: int = 0
     error_code: int = 0
     error_message: str | None = None
     current_leader: LeaderIdAndEpoch | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class ShareAcknowledgeTopicResponse:
+class ShareAcknowledgeTopicResponse(MutableValue):
     topic_id: UUID | None = None
     partitions: Sequence[PartitionData] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class NodeEndpoint:
+class NodeEndpoint(MutableValue):
     node_id: int = 0
     host: str = ""
     port: int = 0
     rack: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class ShareAcknowledgeResponse:
+class ShareAcknowledgeResponse(MutableValue):
     API_KEY: ClassVar[int] = 79
     throttle_time_ms: int = 0
     error_code: int = 0

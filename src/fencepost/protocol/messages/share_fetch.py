@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -29,35 +28,31 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class AcknowledgementBatch:
+class AcknowledgementBatch(MutableValue):
     first_offset: int = 0
     last_offset: int = 0
     acknowledge_types: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class FetchPartition:
+class FetchPartition(MutableValue):
     partition_index: int = 0
     acknowledgement_batches: Sequence[AcknowledgementBatch] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class FetchTopic:
+class FetchTopic(MutableValue):
     topic_id: UUID | None = None
     partitions: Sequence[FetchPartition] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ForgottenTopic:
+class ForgottenTopic(MutableValue):
     topic_id: UUID | None = None
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ShareFetchRequest:
+class ShareFetchRequest(MutableValue):
     API_KEY: ClassVar[int] = 78
     group_id: str | None = None
     member_id: str | None = None
@@ -73,21 +68,18 @@ class ShareFetchRequest:
     forgotten_topics_data: Sequence[ForgottenTopic] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class LeaderIdAndEpoch:
+class LeaderIdAndEpoch(MutableValue):
     leader_id: int = 0
     leader_epoch: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class AcquiredRecords:
+class AcquiredRecords(MutableValue):
     first_offset: int = 0
     last_offset: int = 0
     delivery_count: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class PartitionData:
+class PartitionData(MutableValue):
     partition_index: int = 0
     error_code: int = 0
     error_message: str | None = None
@@ -98,22 +90,19 @@ class PartitionData:
     acquired_records: Sequence[AcquiredRecords] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ShareFetchableTopicResponse:
+class ShareFetchableTopicResponse(MutableValue):
     topic_id: UUID | None = None
     partitions: Sequence[PartitionData] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class NodeEndpoint:
+class NodeEndpoint(MutableValue):
     node_id: int = 0
     host: str = ""
     port: int = 0
     rack: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class ShareFetchResponse:
+class ShareFetchResponse(MutableValue):
     API_KEY: ClassVar[int] = 78
     throttle_time_ms: int = 0
     error_code: int = 0

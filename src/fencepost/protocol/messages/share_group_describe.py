@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -26,29 +25,26 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class ShareGroupDescribeRequest:
+class ShareGroupDescribeRequest(MutableValue):
     API_KEY: ClassVar[int] = 77
     group_ids: Sequence[str] = ()
     include_authorized_operations: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class TopicPartitions:
+class TopicPartitions(MutableValue):
     topic_id: UUID | None = None
     topic_name: str = ""
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Assignment:
+class Assignment(MutableValue):
     topic_partitions: Sequence[TopicPartitions] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Member:
+class Member(MutableValue):
     member_id: str = ""
     rack_id: str | None = None
     member_epoch: int = 0
@@ -58,8 +54,7 @@ class Member:
     assignment: Assignment | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribedGroup:
+class DescribedGroup(MutableValue):
     error_code: int = 0
     error_message: str | None = None
     group_id: str = ""
@@ -71,8 +66,7 @@ class DescribedGroup:
     authorized_operations: int = -2147483648
 
 
-@dataclass(slots=True, kw_only=True)
-class ShareGroupDescribeResponse:
+class ShareGroupDescribeResponse(MutableValue):
     API_KEY: ClassVar[int] = 77
     throttle_time_ms: int = 0
     groups: Sequence[DescribedGroup] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -29,10 +28,10 @@ from fencepost.protocol.wire import (
     write_nullable,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class ShareGroupHeartbeatRequest:
+class ShareGroupHeartbeatRequest(MutableValue):
     API_KEY: ClassVar[int] = 76
     group_id: str = ""
     member_id: str = ""
@@ -41,19 +40,16 @@ class ShareGroupHeartbeatRequest:
     subscribed_topic_names: Sequence[str] | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class TopicPartitions:
+class TopicPartitions(MutableValue):
     topic_id: UUID | None = None
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Assignment:
+class Assignment(MutableValue):
     topic_partitions: Sequence[TopicPartitions] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ShareGroupHeartbeatResponse:
+class ShareGroupHeartbeatResponse(MutableValue):
     API_KEY: ClassVar[int] = 76
     throttle_time_ms: int = 0
     error_code: int = 0

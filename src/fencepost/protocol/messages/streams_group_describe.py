@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -27,32 +26,29 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_nullable,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class StreamsGroupDescribeRequest:
+class StreamsGroupDescribeRequest(MutableValue):
     API_KEY: ClassVar[int] = 89
     group_ids: Sequence[str] = ()
     include_authorized_operations: bool = False
     include_topology_description: bool = False  # v1
 
 
-@dataclass(slots=True, kw_only=True)
-class KeyValue:
+class KeyValue(MutableValue):
     key: str = ""
     value: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class TopicInfo:
+class TopicInfo(MutableValue):
     name: str = ""
     partitions: int = 0
     replication_factor: int = 0
     topic_configs: Sequence[KeyValue] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Subtopology:
+class Subtopology(MutableValue):
     subtopology_id: str = ""
     source_topics: Sequence[str] = ()
     repartition_sink_topics: Sequence[str] = ()
@@ -60,40 +56,34 @@ class Subtopology:
     repartition_source_topics: Sequence[TopicInfo] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Topology:
+class Topology(MutableValue):
     epoch: int = 0
     subtopologies: Sequence[Subtopology] | None = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(MutableValue):
     host: str = ""
     port: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class TaskOffset:
+class TaskOffset(MutableValue):
     subtopology_id: str = ""
     partition: int = 0
     offset: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class TaskIds:
+class TaskIds(MutableValue):
     subtopology_id: str = ""
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Assignment:
+class Assignment(MutableValue):
     active_tasks: Sequence[TaskIds] = ()
     standby_tasks: Sequence[TaskIds] = ()
     warmup_tasks: Sequence[TaskIds] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Member:
+class Member(MutableValue):
     member_id: str = ""
     member_epoch: int = 0
     instance_id: str | None = None
@@ -111,8 +101,7 @@ class Member:
     is_classic: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class TopologyDescriptionNode:
+class TopologyDescriptionNode(MutableValue):
     name: str = ""  # v1
     node_type: int = 0  # v1
     source_topics: Sequence[str] = ()  # v1
@@ -121,26 +110,22 @@ class TopologyDescriptionNode:
     successors: Sequence[str] = ()  # v1
 
 
-@dataclass(slots=True, kw_only=True)
-class TopologyDescriptionSubtopology:
+class TopologyDescriptionSubtopology(MutableValue):
     subtopology_id: str = ""  # v1
     nodes: Sequence[TopologyDescriptionNode] = ()  # v1
 
 
-@dataclass(slots=True, kw_only=True)
-class TopologyDescriptionGlobalStore:
+class TopologyDescriptionGlobalStore(MutableValue):
     source: TopologyDescriptionNode | None = None  # v1
     processor: TopologyDescriptionNode | None = None  # v1
 
 
-@dataclass(slots=True, kw_only=True)
-class TopologyDescription:
+class TopologyDescription(MutableValue):
     subtopologies: Sequence[TopologyDescriptionSubtopology] = ()  # v1
     global_stores: Sequence[TopologyDescriptionGlobalStore] = ()  # v1
 
 
-@dataclass(slots=True, kw_only=True)
-class DescribedGroup:
+class DescribedGroup(MutableValue):
     error_code: int = 0
     error_message: str | None = None
     group_id: str = ""
@@ -155,8 +140,7 @@ class DescribedGroup:
     assignor_name: str | None = None  # v1
 
 
-@dataclass(slots=True, kw_only=True)
-class StreamsGroupDescribeResponse:
+class StreamsGroupDescribeResponse(MutableValue):
     API_KEY: ClassVar[int] = 89
     throttle_time_ms: int = 0
     groups: Sequence[DescribedGroup] = ()

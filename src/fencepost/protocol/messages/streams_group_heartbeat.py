@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -29,31 +28,28 @@ from fencepost.protocol.wire import (
     write_compact_string,
     write_nullable,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class KeyValue:
+class KeyValue(MutableValue):
     key: str = ""
     value: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class TopicInfo:
+class TopicInfo(MutableValue):
     name: str = ""
     partitions: int = 0
     replication_factor: int = 0
     topic_configs: Sequence[KeyValue] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class CopartitionGroup:
+class CopartitionGroup(MutableValue):
     source_topics: Sequence[int] = ()
     source_topic_regex: Sequence[int] = ()
     repartition_source_topics: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Subtopology:
+class Subtopology(MutableValue):
     subtopology_id: str = ""
     source_topics: Sequence[str] = ()
     source_topic_regex: Sequence[str] = ()
@@ -63,33 +59,28 @@ class Subtopology:
     copartition_groups: Sequence[CopartitionGroup] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Topology:
+class Topology(MutableValue):
     epoch: int = 0
     subtopologies: Sequence[Subtopology] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class TaskIds:
+class TaskIds(MutableValue):
     subtopology_id: str = ""
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(MutableValue):
     host: str = ""
     port: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class TaskOffset:
+class TaskOffset(MutableValue):
     subtopology_id: str = ""
     partition: int = 0
     offset: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class StreamsGroupHeartbeatRequest:
+class StreamsGroupHeartbeatRequest(MutableValue):
     API_KEY: ClassVar[int] = 88
     group_id: str = ""
     member_id: str = ""
@@ -110,39 +101,33 @@ class StreamsGroupHeartbeatRequest:
     shutdown_application: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class Status:
+class Status(MutableValue):
     status_code: int = 0
     status_detail: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class ResponseTaskIds:
+class ResponseTaskIds(MutableValue):
     subtopology_id: str = ""
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ResponseEndpoint:
+class ResponseEndpoint(MutableValue):
     host: str = ""
     port: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class TopicPartition:
+class TopicPartition(MutableValue):
     topic: str = ""
     partitions: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class EndpointToPartitions:
+class EndpointToPartitions(MutableValue):
     user_endpoint: ResponseEndpoint | None = None
     active_partitions: Sequence[TopicPartition] = ()
     standby_partitions: Sequence[TopicPartition] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class StreamsGroupHeartbeatResponse:
+class StreamsGroupHeartbeatResponse(MutableValue):
     API_KEY: ClassVar[int] = 88
     throttle_time_ms: int = 0
     error_code: int = 0

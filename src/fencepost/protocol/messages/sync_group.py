@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -28,16 +27,15 @@ from fencepost.protocol.wire import (
     write_nullable_string,
     write_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class SyncGroupRequestAssignment:
+class SyncGroupRequestAssignment(MutableValue):
     member_id: str = ""
     assignment: bytes = b""
 
 
-@dataclass(slots=True, kw_only=True)
-class SyncGroupRequest:
+class SyncGroupRequest(MutableValue):
     API_KEY: ClassVar[int] = 14
     group_id: str = ""
     generation_id: int = 0
@@ -48,8 +46,7 @@ class SyncGroupRequest:
     assignments: Sequence[SyncGroupRequestAssignment] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class SyncGroupResponse:
+class SyncGroupResponse(MutableValue):
     API_KEY: ClassVar[int] = 14
     throttle_time_ms: int = 0  # v1-5
     error_code: int = 0

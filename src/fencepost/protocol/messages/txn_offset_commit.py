@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 from uuid import UUID
@@ -27,25 +26,23 @@ from fencepost.protocol.wire import (
     write_string,
     write_uuid,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class TxnOffsetCommitRequestPartition:
+class TxnOffsetCommitRequestPartition(MutableValue):
     partition_index: int = 0
     committed_offset: int = 0
     committed_leader_epoch: int = -1  # v2-6
     committed_metadata: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class TxnOffsetCommitRequestTopic:
+class TxnOffsetCommitRequestTopic(MutableValue):
     topic_id: UUID | None = None  # v6
     partitions: Sequence[TxnOffsetCommitRequestPartition] = ()
     name: str = ""  # v0-5
 
 
-@dataclass(slots=True, kw_only=True)
-class TxnOffsetCommitRequest:
+class TxnOffsetCommitRequest(MutableValue):
     API_KEY: ClassVar[int] = 28
     transactional_id: str = ""
     group_id: str = ""
@@ -57,21 +54,18 @@ class TxnOffsetCommitRequest:
     topics: Sequence[TxnOffsetCommitRequestTopic] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class TxnOffsetCommitResponsePartition:
+class TxnOffsetCommitResponsePartition(MutableValue):
     partition_index: int = 0
     error_code: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class TxnOffsetCommitResponseTopic:
+class TxnOffsetCommitResponseTopic(MutableValue):
     topic_id: UUID | None = None  # v6
     partitions: Sequence[TxnOffsetCommitResponsePartition] = ()
     name: str = ""  # v0-5
 
 
-@dataclass(slots=True, kw_only=True)
-class TxnOffsetCommitResponse:
+class TxnOffsetCommitResponse(MutableValue):
     API_KEY: ClassVar[int] = 28
     throttle_time_ms: int = 0
     topics: Sequence[TxnOffsetCommitResponseTopic] = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -13,16 +12,15 @@ from fencepost.protocol.wire import (
     skip_tagged_fields,
     write_compact_nullable_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class UnregisterBrokerRequest:
+class UnregisterBrokerRequest(MutableValue):
     API_KEY: ClassVar[int] = 64
     broker_id: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class UnregisterBrokerResponse:
+class UnregisterBrokerResponse(MutableValue):
     API_KEY: ClassVar[int] = 64
     throttle_time_ms: int = 0
     error_code: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -18,33 +17,30 @@ from fencepost.protocol.wire import (
     write_compact_nullable_string,
     write_compact_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class FeatureUpdateKey:
+class FeatureUpdateKey(MutableValue):
     feature: str = ""
     max_version_level: int = 0
     upgrade_type: int = 1  # v1-2
     allow_downgrade: bool = False  # v0
 
 
-@dataclass(slots=True, kw_only=True)
-class UpdateFeaturesRequest:
+class UpdateFeaturesRequest(MutableValue):
     API_KEY: ClassVar[int] = 57
     timeout_ms: int = 60000
     feature_updates: Sequence[FeatureUpdateKey] = ()
     validate_only: bool = False  # v1-2
 
 
-@dataclass(slots=True, kw_only=True)
-class UpdatableFeatureResult:
+class UpdatableFeatureResult(MutableValue):
     feature: str = ""  # v0-1
     error_code: int = 0  # v0-1
     error_message: str | None = None  # v0-1
 
 
-@dataclass(slots=True, kw_only=True)
-class UpdateFeaturesResponse:
+class UpdateFeaturesResponse(MutableValue):
     API_KEY: ClassVar[int] = 57
     throttle_time_ms: int = 0
     error_code: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar
 
@@ -19,16 +18,15 @@ from fencepost.protocol.wire import (
     write_compact_int32s,
     write_compact_string,
 )
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True, kw_only=True)
-class WritableTxnMarkerTopic:
+class WritableTxnMarkerTopic(MutableValue):
     name: str = ""
     partition_indexes: Sequence[int] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class WritableTxnMarker:
+class WritableTxnMarker(MutableValue):
     producer_id: int = 0
     producer_epoch: int = 0
     transaction_result: bool = False
@@ -37,32 +35,27 @@ class WritableTxnMarker:
     transaction_version: int = 0  # v2
 
 
-@dataclass(slots=True, kw_only=True)
-class WriteTxnMarkersRequest:
+class WriteTxnMarkersRequest(MutableValue):
     API_KEY: ClassVar[int] = 27
     markers: Sequence[WritableTxnMarker] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class WritableTxnMarkerPartitionResult:
+class WritableTxnMarkerPartitionResult(MutableValue):
     partition_index: int = 0
     error_code: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class WritableTxnMarkerTopicResult:
+class WritableTxnMarkerTopicResult(MutableValue):
     name: str = ""
     partitions: Sequence[WritableTxnMarkerPartitionResult] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class WritableTxnMarkerResult:
+class WritableTxnMarkerResult(MutableValue):
     producer_id: int = 0
     topics: Sequence[WritableTxnMarkerTopicResult] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class WriteTxnMarkersResponse:
+class WriteTxnMarkersResponse(MutableValue):
     API_KEY: ClassVar[int] = 27
     markers: Sequence[WritableTxnMarkerResult] = ()
 
