@@ -122,7 +122,7 @@ def test_every_sweep_fills_its_place(name: str, tmp_path: Path, quick: None) -> 
     swept.put(page, "make bench", report.machine())
     _, _, rest = page.read_text().partition(f"<!-- sweep {name}: begin -->\n")
     filled, end, after = rest.partition(f"<!-- sweep {name}: end -->")
-    assert end and "## Time by component" in after, f"{name} has no place of its own in docs/performance.md"
+    assert end and "## Memory under load" in after, f"{name} has no place of its own in docs/performance.md"
     assert filled.startswith(f"![{sweep.title}](charts/{name}.svg)\n")
     assert "</svg>" in (tmp_path / "charts" / f"{name}.svg").read_text()
     rows = swept.rows()

@@ -24,7 +24,14 @@ DIAGRAM: Final = 'class="mermaid"'
 NOTEBOOK: Final = "notebook.ipynb"
 VENDORED: Final = {"vendor/mermaid.min.js": MERMAID, "vendor/iframe-worker.js": IFRAME_WORKER}
 EMPTY_HEADER: Final = re.compile(r"<th(?: [^>]*)?></th>")
-BOOSTS: Final = {"reference.md": 0.2, "observed.md": 0.2, "performance.md": 0.2, "at-night.md": 2.0, "faq.md": 2.0}
+BOOSTS: Final = {
+    "reference.md": 0.2,
+    "observed.md": 0.2,
+    "performance.md": 0.2,
+    "performance-profile.md": 0.2,
+    "at-night.md": 2.0,
+    "faq.md": 2.0,
+}
 """Weights in search: long pages of facts come after those that say what to do."""
 
 
