@@ -432,7 +432,15 @@ class Segment:
         """Return the largest timestamp of all batches; -1 if empty."""
         if self.max_timestamp < 0:
             self.load_indexes()
-        return max(self.max_timestamp, self.sealed_timestamp)  # a damaged batch may have had it
+        return self.known_timestamp
+
+    @property
+    def known_timestamp(self) -> int:
+        """The largest timestamp that is known without reading the indexes; -1 if none is.
+
+        A batch that is damaged by now may have had it.
+        """
+        return max(self.max_timestamp, self.sealed_timestamp)
 
     def newest_before(self, bound: int) -> tuple[int, int, int]:
         """Return (largest timestamp, last offset of its batch, end of the counted batches) of batches below `bound`.

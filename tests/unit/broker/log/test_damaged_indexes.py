@@ -114,6 +114,31 @@ def test_damage_to_an_index_hides_nothing_from_a_search_by_time(disk: MemoryDisk
     assert flipped > 100
 
 
+def test_a_time_index_that_lost_entries_is_noticed_by_every_later_start() -> None:
+    """Each start writes a snapshot before anything has read the indexes of closed segments, and is killed."""
+    config = LogConfig(segment_bytes=6000, index_interval_bytes=300, snapshot_interval_batches=1)
+    disk = MemoryDisk()
+    log = PartitionLog.open(disk, "t-0", config, START)
+    for number in range(ROUNDS):
+        now = START + STEP * number
+        assert isinstance(log.append(batch(b"%06d" % number + b"." * 60, timestamp=now), now), Appended)
+        sync(log)
+    expected, largest = by_time(log), [segment.largest_timestamp() for segment in log.segments]
+    assert len(log.segments) > 2
+    log.close()
+    path = log.segments[0].stem + ".timeindex"
+    for _ in range(4):
+        disk.write_atomic(path, disk.read_bytes(path)[:24])
+        log = PartitionLog.open(disk, "t-0", config, START)
+        for _ in range(3):
+            assert isinstance(log.append(batch(b"later", timestamp=START + STEP * ROUNDS), START), Appended)
+            sync(log)
+        disk.kill()
+    log = PartitionLog.open(disk, "t-0", config, START)
+    assert [segment.largest_timestamp() for segment in log.segments][: len(largest) - 1] == largest[:-1]
+    assert by_time(log) == expected
+
+
 @pytest.mark.parametrize("kind", [".index", ".timeindex", ".txnindex", ".log"])
 def test_an_index_that_cannot_be_read_just_now_is_not_an_empty_one(
     disk: MemoryDisk, kind: str, monkeypatch: pytest.MonkeyPatch
