@@ -62,7 +62,7 @@ LONGEST = (
     "tests/spark/test_doors.py",
     "tests/fuzz/test_broker_under_attack.py",
 )
-NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql", "browser", "kerberos")
+NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql", "browser", "kerberos", "librdkafka")
 WANTING = "skipped for want of"
 ASK_FOR_KAFKA = "where to ask for Apache Kafka"
 watched: pytest.StashKey[Watched] = pytest.StashKey()

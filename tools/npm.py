@@ -48,31 +48,38 @@ def fetched(file: NpmFile, cache: Path = CACHE) -> Path:
     kept = cache / f"{file.package}-{file.version}" / Path(file.path).name
     if kept.exists():
         return kept
-    if shutil.which("npm") is None:
-        raise NpmError(f"{file.package} {file.version} comes from npm, which is not in PATH; install Node.js")
-    with tempfile.TemporaryDirectory(prefix="fencepost-npm-") as folder:
-        done = subprocess.run(
-            ["npm", "pack", "--silent", "--pack-destination", folder, f"{file.package}@{file.version}"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_S,
-        )
-        archives = list(Path(folder).glob("*.tgz"))
-        if done.returncode != 0 or len(archives) != 1:
-            raise NpmError(f"npm pack {file.package}@{file.version}: status {done.returncode}: {done.stderr[-500:]}")
-        check_hash(file, archives[0].read_bytes())
-        with tarfile.open(archives[0]) as archive:
-            member = archive.extractfile(f"package/{file.path}")
-            if member is None:
-                raise NpmError(f"{file.package} {file.version} has no file {file.path}")
-            content = member.read()
+    with (
+        tempfile.TemporaryDirectory(prefix="fencepost-npm-") as folder,
+        tarfile.open(packed(file, Path(folder))) as archive,
+    ):
+        member = archive.extractfile(f"package/{file.path}")
+        if member is None:
+            raise NpmError(f"{file.package} {file.version} has no file {file.path}")
+        content = member.read()
     kept.parent.mkdir(parents=True, exist_ok=True)
     part = kept.with_suffix(f".{os.getpid()}.part")  # several processes may fetch it at once
     part.write_bytes(content)
     part.replace(kept)
     return kept
+
+
+def packed(file: NpmFile, folder: Path) -> Path:
+    """Fetch the archive of the file's package into a folder, and return its path. Raises NpmError."""
+    if shutil.which("npm") is None:
+        raise NpmError(f"{file.package} {file.version} comes from npm, which is not in PATH; install Node.js")
+    done = subprocess.run(
+        ["npm", "pack", "--silent", "--pack-destination", folder, f"{file.package}@{file.version}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    archives = list(folder.glob("*.tgz"))
+    if done.returncode != 0 or len(archives) != 1:
+        raise NpmError(f"npm pack {file.package}@{file.version}: status {done.returncode}: {done.stderr[-500:]}")
+    check_hash(file, archives[0].read_bytes())
+    return archives[0]
 
 
 def check_hash(file: NpmFile, archive: bytes) -> None:

@@ -128,12 +128,16 @@ def _java_major_version(java: str) -> int:
     return int(found.group(1)) if found else 0
 
 
+def cache_root() -> Path:
+    """Return the folder for everything that tests fetch or compile once."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fencepost"
+
+
 def cache_folder(pom: Path, release: str | None) -> Path:
     """Return the folder for the jars of exactly this pom. A pom without a release gets `release`."""
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
     name = pom.name.removesuffix(".pom.xml")
-    return root / "fencepost" / (f"{name}-{digest}" if release is None else f"{name}-{release}-{digest}")
+    return cache_root() / (f"{name}-{digest}" if release is None else f"{name}-{release}-{digest}")
 
 
 def jars_folder(pom: Path = POM, goal: str = "dependency:copy-dependencies", release: str | None = None) -> Path:
