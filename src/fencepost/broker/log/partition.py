@@ -439,9 +439,7 @@ class PartitionLog:
         self._bytes_since_snapshot = self._batches_since_snapshot = 0
         files = [file for segment in self.segments[-2:] for file in segment.index_files()]
         last = self.segments[-1]
-        seals = tuple(
-            SegmentSeal(each.base_offset, *each.aborted_seal(), each.known_timestamp) for each in self.segments
-        )
+        seals = tuple(SegmentSeal(each.base_offset, *each.aborted_seal(), each.top_timestamp) for each in self.segments)
         data = self.producers.encode(LogPosition(last.base_offset, last.size, seals))
         self.snapshots.prepare(self.log_end_offset, data, files)
 

@@ -432,10 +432,10 @@ class Segment:
         """Return the largest timestamp of all batches; -1 if empty."""
         if self.max_timestamp < 0:
             self.load_indexes()
-        return self.known_timestamp
+        return self.top_timestamp
 
     @property
-    def known_timestamp(self) -> int:
+    def top_timestamp(self) -> int:
         """The largest timestamp that is known without reading the indexes; -1 if none is.
 
         A batch that is damaged by now may have had it.
