@@ -32,7 +32,7 @@ from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.support.apache_kafka import ApacheKafka, Unavailable, cache_root, java_class_command, made_once
 from tools.npm import NpmError, NpmFile, packed
 
-__all__ = ["PROTOCOLS", "SETTINGS", "Ran", "built", "names_of", "run_one"]
+__all__ = ["PROTOCOLS", "SETTINGS", "Ran", "built", "differences", "names_of", "run_one"]
 
 PACKAGE: Final = NpmFile(
     "node-rdkafka",
