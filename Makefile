@@ -6,6 +6,7 @@
 # make coverage  unit and property tests, and the lines that they run    make coverage COVERED=tests/unit/client
 # make bench   the benchmarks                    make bench ARGS="--quick"
 # make soak    damage and the simulated worlds for an hour, from where the last soak ended    make soak MINUTES=480
+#              then brokers that stand still for minutes, ours and Apache Kafka, where there is Java
 # make damage    every byte of a small data directory damaged, some 128,000 cases    make damage ARGS="--share 0.1"
 # make docs    the documentation as a site, under build/site; needs npm once
 # make dist    sdists and wheels of a release under dist/, proven in new environments    make dist ARGS="--snapshot"
@@ -85,7 +86,9 @@ MINUTES ?= 60
 damage: venv
 	@$(PY) -m tests.support.damage_campaign $(ARGS)
 
-# A third of the time is the damage campaign's: all its cases take one core about three hours.
+# A third of the time is the damage campaign's: all its cases take one core about three hours. Brokers that stand still
+# wait for wall clocks of foreign clients, so their five minutes come on top.
 soak: venv
 	@$(PY) -m tests.support.damage_campaign --minutes $$(( $(MINUTES) / 3 )) --resume .soak-damage
 	@.venv/bin/fencepost simulate --minutes $$(( $(MINUTES) - $(MINUTES) / 3 )) --resume .soak $(ARGS)
+	@$(PY) -m tests.support.long_stops

@@ -1,3 +1,5 @@
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -41,6 +43,16 @@ public final class Scenario {
         Scenario scenario = new Scenario(bootstrap, topic, id, tell);
         if (name.equals("read")) {
             scenario.read();
+            return;
+        }
+        if (name.equals("writer") || name.startsWith("member")) {
+            String[] parts = id.split(";", 2); // the id, and a file that ends the work
+            scenario = new Scenario(bootstrap, topic, parts[0], tell);
+            if (name.equals("writer")) {
+                scenario.writer(Path.of(parts[1]));
+            } else {
+                scenario.member(name.replace("member-", ""), Path.of(parts[1]));
+            }
             return;
         }
         if (name.equals("fenced")) {
@@ -201,6 +213,72 @@ public final class Scenario {
         }
         tell.accept("us=" + (System.nanoTime() - began) / 1000);
         tell.accept("read=" + String.join(",", seen));
+    }
+
+    /** Transactions of three records, one after the other, until the file exists. Tells the outcome of each. */
+    private void writer(Path end) throws Exception {
+        KafkaProducer<String, String> producer = null;
+        int[] counts = new int[1];
+        while (!Files.exists(end)) {
+            String number = Integer.toString(++counts[0]);
+            if (producer == null) {
+                KafkaProducer<String, String> fresh = producer(60_000);
+                if (!step("init" + number, fresh::initTransactions)) {
+                    fresh.close();
+                    continue;
+                }
+                producer = fresh;
+            }
+            KafkaProducer<String, String> current = producer;
+            boolean isBegun = step("sent" + number, () -> {
+                current.beginTransaction();
+                List<Future<RecordMetadata>> sent = new ArrayList<>();
+                for (int index = 0; index < 3; index++) {
+                    String value = id + "-" + number + "-" + index;
+                    sent.add(current.send(new ProducerRecord<>(topic, index % 2, null, value)));
+                    Thread.sleep(30);
+                }
+                for (Future<RecordMetadata> one : sent) {
+                    one.get();
+                }
+            });
+            if (isBegun && step("commit" + number, current::commitTransaction)) {
+                tell.accept("at" + number + "=" + System.currentTimeMillis());
+            } else if (isBegun || !step("abort" + number, current::abortTransaction)) {
+                current.close();
+                producer = null;
+            }
+        }
+        if (producer != null) {
+            producer.close();
+        }
+    }
+
+    /** A member of the group `id` until the file exists. Tells each value and when it came. */
+    private void member(String protocol, Path end) throws Exception {
+        Properties settings = readerSettings();
+        settings.put("group.id", id);
+        settings.put("group.protocol", protocol);
+        settings.put("max.poll.records", "100");
+        if (protocol.equals("classic")) {
+            settings.put("session.timeout.ms", "45000");
+        }
+        int errors = 0;
+        int count = 0;
+        try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings)) {
+            consumer.subscribe(Collections.singleton(topic));
+            while (!Files.exists(end)) {
+                try {
+                    for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
+                        tell.accept("got" + ++count + "=" + record.value() + ":" + System.currentTimeMillis());
+                    }
+                    consumer.commitSync();
+                } catch (Exception raised) {
+                    String reason = raised instanceof IllegalStateException ? ": " + raised.getMessage() : "";
+                    tell.accept("error" + ++errors + "=" + names(raised) + reason);
+                }
+            }
+        }
     }
 
     private void awaitTopic(String name) throws Exception {
