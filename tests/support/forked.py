@@ -20,6 +20,7 @@ IMPORTED: Final = (
     "fencepost.client.group.classic",
     "fencepost.client.group.consumer_protocol",
     "psycopg",
+    "tests.support.command_runs",
     "uvloop",
 )
 _context = multiprocessing.get_context("forkserver")

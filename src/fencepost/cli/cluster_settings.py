@@ -176,13 +176,13 @@ complete_group = _completing(lambda admin: [each.group_id for each in admin.list
 complete_transaction = _completing(lambda admin: [each.transactional_id for each in admin.list_transactions()])
 
 
-def reach(admin: Admin, servers: str) -> None:
-    """Exit with status 1 if no broker answers within REACH_MS per address."""
-    first_contact(servers, lambda patience_ms: admin.describe_cluster(api_timeout_ms=patience_ms))
+def reach(admin: Admin, servers: str, status: int = 1) -> None:
+    """Exit with the status if no broker answers within REACH_MS per address."""
+    first_contact(servers, lambda patience_ms: admin.describe_cluster(api_timeout_ms=patience_ms), status)
 
 
-def first_contact(servers: str, ask: Callable[[int], object]) -> None:
-    """Exit with status 1 if no broker answers soon. Each address gets its own share of the time.
+def first_contact(servers: str, ask: Callable[[int], object], status: int = 1) -> None:
+    """Exit with the status if no broker answers soon. Each address gets its own share of the time.
 
     The error is printed once: for a single address, the client's warnings would repeat it and are suppressed.
     """
@@ -191,7 +191,7 @@ def first_contact(servers: str, ask: Callable[[int], object]) -> None:
         try:
             ask(REACH_MS * addresses)
         except RetriableError as error:
-            refuse(f"no broker answers at {servers}: {_reason(error)} (FP101)")
+            refuse(f"no broker answers at {servers}: {_reason(error)} (FP101)", status)
 
 
 @contextmanager

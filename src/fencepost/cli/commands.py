@@ -19,7 +19,7 @@ from typer.core import TyperCommand
 from fencepost.cli.command_help import USAGE_ERROR, HelpedApp, HelpedGroup, in_words
 from fencepost.cli.output import command_group, refuse
 
-__all__ = ["app"]
+__all__ = ["app", "loaded"]
 
 
 LABORATORY: Final = "fencepost_lab"
@@ -71,7 +71,7 @@ class _Later(TyperCommand):
             if extra.get("resilient_parsing"):  # shell completion: there is nothing to complete
                 return super().make_context(info_name, args, parent=parent, **extra)
             refuse(f"{self.name} is a command of fencepost-lab, not installed here: pip install fencepost-lab")
-        return _loaded(str(self.name)).make_context(info_name, args, parent=parent, **extra)
+        return loaded(str(self.name)).make_context(info_name, args, parent=parent, **extra)
 
 
 class _Commands(HelpedGroup):
@@ -89,7 +89,7 @@ class _Commands(HelpedGroup):
             raise
 
 
-def _loaded(name: str) -> Any:
+def loaded(name: str) -> Any:
     module, _, target = COMMANDS[name].target.partition(":")
     found = getattr(import_module(module), target)
     if name == "broker":

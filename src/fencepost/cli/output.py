@@ -78,10 +78,10 @@ def failures_told() -> Iterator[None]:
         refuse(str(error))
 
 
-def refuse(words: str) -> NoReturn:
-    """Print the reason on standard error, and exit with status 1."""
+def refuse(words: str, status: int = 1) -> NoReturn:
+    """Print the reason on standard error, and exit with the status."""
     sys.stderr.write("fencepost: " + "\n".join(map(printable, words.split("\n"))) + "\n")
-    raise typer.Exit(1)
+    raise typer.Exit(status)
 
 
 def warn(words: str) -> None:
@@ -98,6 +98,8 @@ class Stopped:
 @contextmanager
 def stopped_by_signals() -> Iterator[Stopped]:
     """Raise KeyboardInterrupt in the block also for SIGTERM, so that it ends cleanly.
+
+    A KeyboardInterrupt that leaves the block exits with 128 + the signal's number.
 
     Python drops an exception raised while an object is finalized; the signal is then sent again after AGAIN_S.
     """
@@ -117,6 +119,10 @@ def stopped_by_signals() -> Iterator[Stopped]:
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stopped
+    except KeyboardInterrupt as error:
+        if stopped.by is None:
+            raise
+        raise typer.Exit(128 + stopped.by) from error
     finally:
         sys.unraisablehook = told
         for number, handler in before.items():

@@ -352,8 +352,14 @@ def finish_flink(
     """
     with failures_told():
         session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
-        listed = [transaction.transactional_id for transaction in session.listed(("Ongoing",))]
-        to_commit, to_abort = takeover.judge(prefix, listed, checkpoint)
+        listed = [each for each in session.listed(()) if takeover.parse_flink(prefix, each.transactional_id)]
+        if not listed:
+            refuse(
+                f"the cluster shows no transactional id {prefix}-SUBTASK-CHECKPOINT: the prefix is wrong, this "
+                "principal may not describe them, or they have expired; nothing was changed"
+            )
+        ongoing = [each.transactional_id for each in listed if each.state == "Ongoing"]
+        to_commit, to_abort = takeover.judge(prefix, ongoing, checkpoint)
         why = takeover.doubt([*to_commit, *to_abort], checkpoint)
         if why and not named_by_checkpoint:
             refuse(

@@ -49,7 +49,7 @@ def test_a_kafka_that_is_not_there_is_said_so(
     monkeypatch.setattr(supervisor, "FIRST_CONTACT_MS", 1000)
     refused("--bootstrap-servers", "127.0.0.1:1")
     told = capsys.readouterr()
-    assert "could not be carried through" in told.out
+    assert "could not be carried through" in told.err
     assert "Traceback" not in told.err
 
 

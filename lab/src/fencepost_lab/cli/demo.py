@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from typing import Annotated
 
 import typer
+
+from fencepost.cli.output import refuse, stopped_by_signals
 
 __all__ = ["demo"]
 
@@ -55,10 +56,7 @@ def demo(
         from fencepost_lab.demo.supervisor import DemoError, Options, run_demo
         from fencepost_lab.torture.child_process import StartupError
     except ImportError as error:
-        console.print(f"{error}; the demo needs: pip install 'fencepost-lab[demo]'", markup=False)
-        raise typer.Exit(2) from error
-    # SIGTERM (from a closing terminal or a time limit) must end the child processes like Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        refuse(f"{error}; the demo needs: pip install 'fencepost-lab[demo]'", status=2)
     options = Options(
         seed=seed,
         kills=kills,
@@ -70,13 +68,15 @@ def demo(
         arrow=arrow,
     )
     try:
-        verdict = run_demo(options, console)
+        # SIGTERM (from a closing terminal or a time limit) must end the child processes like Ctrl-C.
+        with stopped_by_signals():
+            try:
+                verdict = run_demo(options, console)
+            except KeyboardInterrupt:
+                sys.stderr.write("stopped\n")
+                raise
     except (DemoError, StartupError, ImportError, JavaNotFound, KafkaError) as error:
-        console.print(f"could not be carried through: {error}", style="red", markup=False)
-        raise typer.Exit(2) from error
-    except KeyboardInterrupt:
-        console.print("stopped", style="yellow")
-        raise typer.Exit(130) from None
+        refuse(f"the demo could not be carried through: {error}", status=2)
     from fencepost_lab.demo.report import show
 
     show(console, verdict, options)

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fencepost.cli.names import file_to_write
-from fencepost.cli.output import MOST_SECONDS, Json, print_json, print_table
+from fencepost.cli.output import MOST_SECONDS, Json, print_json, print_table, stopped_by_signals
 from fencepost.small_files import bare_reason, read_small
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def simulate(
 
     The same seed, options and version repeat the run exactly.
 
-    Status: 0 no anomaly; 1 an anomaly; 2 invalid arguments; 130 ended by Ctrl-C.
+    Status: 0 no anomaly; 1 an anomaly; 2 invalid arguments; 130 or 143 ended by Ctrl-C or SIGTERM.
     """
     from rich.console import Console
 
@@ -97,21 +97,19 @@ def simulate(
         raise typer.BadParameter("only the world of clients has one: --world clients", param_hint="--history")
     seed = _resumed(resume, seed)
     tally = _Tally(options=list(option or []))
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(_quiet())
-            if plant is not None:
-                chosen = stack.enter_context(planted(plant))
-                world = chosen.world if world == "both" else world
-                if world == chosen.world:
-                    tally.options = [*chosen.options, *tally.options]
+    with stopped_by_signals() as stopped, ExitStack() as stack:
+        stack.enter_context(_quiet())
+        if plant is not None:
+            chosen = stack.enter_context(planted(plant))
+            world = chosen.world if world == "both" else world
+            if world == chosen.world:
+                tally.options = [*chosen.options, *tally.options]
+        with suppress(KeyboardInterrupt):  # the results so far are printed below
             _search(tally, console, _pairs(seed, runs, minutes, world, resume), profile)
-    except KeyboardInterrupt:
-        _write(history, tally)
-        _tell(tally, console, json, stopped=True)
-        raise typer.Exit(130) from None
     _write(history, tally)
-    _tell(tally, console, json, stopped=False)
+    _tell(tally, console, json, stopped=stopped.by is not None)
+    if stopped.by is not None:
+        raise typer.Exit(128 + stopped.by)
     raise typer.Exit(0 if tally.found is None else 1)
 
 

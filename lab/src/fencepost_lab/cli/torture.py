@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -11,18 +10,20 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from fencepost.cli.cluster_settings import CommandConfig, client_settings
+from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, client_settings, reach
 from fencepost.cli.names import file_to_write
-from fencepost.cli.output import MOST_SECONDS, Json
+from fencepost.cli.output import MOST_SECONDS, Json, refuse, stopped_by_signals
+from fencepost.client.blocking import Admin
 from fencepost.errors import ConfigurationError, KafkaError
 from fencepost.small_files import os_reason
 
 if TYPE_CHECKING:
     from fencepost.config import AdminConfig
+    from fencepost_lab.torture.access import Access
     from fencepost_lab.torture.broker_process import BrokerProcess, CommandBroker
     from fencepost_lab.torture.supervisor import TortureOptions
 
@@ -123,12 +124,15 @@ def torture(
     missing = needs(client)
     if missing is not None:
         _refuse(missing)
-    with _work_folder(keep) as work:
+    # SIGTERM must end the child processes like Ctrl-C.
+    with stopped_by_signals(), _work_folder(keep) as work:
         broker = _broker(start, bootstrap_servers, work)
         try:
             settings = client_settings(broker.bootstrap_servers if broker else bootstrap_servers, command_config)
             access = Access(settings.pop("bootstrap.servers"), settings, proxy_certificate)
             access.config()
+            if broker is None:
+                _reach(access)
             prefix = topic_prefix or f"torture-{uuid.uuid4().hex[:8]}-"
             options = TortureOptions(
                 access, minutes, seed, client, prefix, keep, work, broker, broker_pid, chosen, two_phase
@@ -184,14 +188,21 @@ def _broker_settings(config: AdminConfig) -> dict[str, str]:
     return {name: str(value) for name, value in with_users({}, {user: password}, host, int(port)).items()}
 
 
+def _reach(access: Access) -> None:
+    """Exit with status 2 if no broker answers soon, or none lets these clients in."""
+    try:
+        with Admin.from_config({**PATIENCE, **access.settings, "bootstrap.servers": access.bootstrap_servers}) as admin:
+            reach(admin, access.bootstrap_servers, status=2)
+    except KafkaError as error:
+        _refuse(str(error))
+
+
 def _run(options: TortureOptions, history: Path) -> None:
     from fencepost_lab.torture.broker_process import BrokerProcess
     from fencepost_lab.torture.child_process import StartupError
     from fencepost_lab.torture.supervisor import Torture, TortureError
 
     broker = options.broker
-    # SIGTERM must end the child processes like Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if isinstance(broker, BrokerProcess):
             broker.configure(_broker_settings(options.access.config()))
@@ -214,6 +225,5 @@ def _say(line: str) -> None:
     sys.stderr.write(f"{time.monotonic() - _BEGAN:6.1f} s  {line}\n")
 
 
-def _refuse(words: str) -> None:
-    sys.stderr.write(f"fencepost: {words}\n")
-    raise typer.Exit(2)
+def _refuse(words: str) -> NoReturn:
+    refuse(words, status=2)

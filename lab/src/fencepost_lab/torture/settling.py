@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_range
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.io_thread import io_thread
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import KafkaError, TopicAlreadyExistsError
@@ -120,4 +120,4 @@ def _with_admin(access: Access, use: Callable[[AdminCore], Awaitable[None]]) -> 
         finally:
             admin.cluster.close()
 
-    asyncio.run(run())
+    io_thread().run_through(run())  # asyncio.run would log a signal that comes in a task as a bug of the client

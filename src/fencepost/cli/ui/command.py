@@ -87,24 +87,24 @@ def ui(
             raise typer.BadParameter("one cluster has one registry", param_hint="--schema-registry")
         settings = client_settings(bootstrap_servers, command_config)
         clusters = [PageCluster(settings, "", allow_actions, registries[0] if registries else None)]
-    with failures_told():
-        page = Page(clusters, host, port, decision_topic=decision_topic, every_s=every, names=allowed_host or ())
-    _serve(page, is_shared=not is_loopback(host), may_change=any(each.allow_actions for each in clusters))
+    with failures_told(), stopped_by_signals():
+        try:
+            page = Page(clusters, host, port, decision_topic=decision_topic, every_s=every, names=allowed_host or ())
+            _serve(page, is_shared=not is_loopback(host), may_change=any(each.allow_actions for each in clusters))
+        except KeyboardInterrupt:
+            sys.stderr.write("stopped\n")
 
 
 def _serve(page: Page, *, is_shared: bool, may_change: bool) -> None:
     """Print the page's addresses, and wait for the end."""
     try:
-        with stopped_by_signals():
-            if is_shared:
-                sys.stderr.write("fencepost: everyone who reaches this port sees the page: it has no login\n")
-            sys.stdout.write(f"listening on {page.address}\n")
-            if may_change:
-                sys.stdout.write(f"for changes, open {page.acting_address}\n")
-            sys.stdout.flush()
-            threading.Event().wait()
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped\n")
+        if is_shared:
+            sys.stderr.write("fencepost: everyone who reaches this port sees the page: it has no login\n")
+        sys.stdout.write(f"listening on {page.address}\n")
+        if may_change:
+            sys.stdout.write(f"for changes, open {page.acting_address}\n")
+        sys.stdout.flush()
+        threading.Event().wait()
     finally:
         page.close()
 
