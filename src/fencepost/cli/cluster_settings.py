@@ -7,9 +7,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import fields
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -162,11 +163,12 @@ def _completing(names_of: Callable[[Admin], Iterable[str]]) -> Callable[[typer.C
         more = {"default.api.timeout.ms": COMPLETION_MS, "socket.connection.setup.timeout.ms": COMPLETION_MS}
         given = context.params
         try:
-            settings = client_settings(given.get("bootstrap_servers"), given.get("command_config"), more=more)
-            with unheard(), Admin.from_config(settings) as admin:
-                return sorted({name for name in names_of(admin) if name.startswith(incomplete)})
+            with redirect_stderr(StringIO()), unheard():  # a warning would stand at the prompt, in the command line
+                settings = client_settings(given.get("bootstrap_servers"), given.get("command_config"), more=more)
+                with Admin.from_config(settings) as admin:
+                    return sorted({name for name in names_of(admin) if name.startswith(incomplete)})
         except (KafkaError, OSError, typer.BadParameter):
-            return []  # nothing may be written at the prompt
+            return []
 
     return complete
 

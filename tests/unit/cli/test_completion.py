@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,6 +114,49 @@ def test_a_cluster_that_is_away_completes_nothing(
         main([])
     shown = capsys.readouterr()
     assert (shown.out.strip(), shown.err) == ("", "")
+
+
+BROKEN = {
+    "not-a-setting": b"a line without a value\n",
+    "unknown": b"no.such.setting=1\n",
+    "bad-value": b"security.protocol=TELEPATHY\n",
+    "no-file": b"security.protocol=SSL\nssl.truststore.location=/no/such/file\n",
+    "not-text": b"\xff\xfe\n",
+}
+
+
+@pytest.mark.parametrize("name", [*BROKEN, "absent", ""])
+@pytest.mark.parametrize("command", ["topics describe", "groups describe", "transactions abort", "consume"])
+def test_what_is_broken_completes_nothing_and_says_nothing(
+    command: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is written at the prompt stands between the person's words."""
+    if name in BROKEN:
+        (tmp_path / name).write_bytes(BROKEN[name])
+    monkeypatch.setenv("FENCEPOST_SASL_PASSWORT", "secret")
+    monkeypatch.setenv("_FENCEPOST_COMPLETE", "complete_bash")
+    words = ["fencepost", *command.split(), "-b", "127.0.0.1:1", "--command-config", str(tmp_path / name), "x"]
+    monkeypatch.setenv("COMP_WORDS", " ".join(words))
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    with pytest.raises(SystemExit):
+        main([])
+    shown = capsys.readouterr()
+    assert (shown.out.strip(), shown.err) == ("", "")
+
+
+def test_a_silent_broker_does_not_keep_the_shell(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        words = f"fencepost topics describe -b 127.0.0.1:{silent.getsockname()[1]} x"
+        asked = {"_FENCEPOST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        run = subprocess.run(
+            [sys.executable, "-m", "fencepost"],
+            env={**os.environ, **asked},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (run.stdout.strip(), run.stderr) == ("", "")
 
 
 @pytest.fixture(scope="module")
