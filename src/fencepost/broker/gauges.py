@@ -15,6 +15,7 @@ __all__ = ["take_snapshot"]
 def take_snapshot(core: BrokerParts, now_ms: int, **gauges: float) -> Snapshot:
     """Return the core's counters, gauges and latencies. `gauges` are those of the core's shell."""
     topics, lags = look_at_topics(core), group_lags(core)
+    disk_total, disk_free = core.files.space()
     return Snapshot(
         counters=dict(core.metrics.values),
         gauges={
@@ -23,6 +24,8 @@ def take_snapshot(core: BrokerParts, now_ms: int, **gauges: float) -> Snapshot:
             "unremovable_directories": core.topics.unremovable,
             "uncleanable_partitions": core.cleaner.uncleanable,
             "unopened_logs": topics.unopened,
+            "disk_total_bytes": disk_total,
+            "disk_free_bytes": disk_free,
             "hidden_series": topics.hidden + lags.hidden,
             **_transactions(core, now_ms),
             **core.shares.gauges(),

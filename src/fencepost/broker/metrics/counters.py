@@ -95,6 +95,8 @@ GAUGES: Final[Mapping[str, str]] = {
     "untaken_answer_bytes": "Response bytes that clients have not read.",
     "unfinished_request_bytes": "Memory of incomplete requests, and of requests that wait for earlier ones.",
     "certificate_end_timestamp_seconds": "Expiry of the broker's first expiring certificate since 1970; 0: no TLS.",
+    "disk_total_bytes": "Size of the file system with the data directory; -1: unknown.",
+    "disk_free_bytes": "Free space for the broker in that file system; -1: unknown.",
     "clock_ahead_seconds": "Lead of the broker's time over the system's clock after that was set back.",
 }
 

@@ -19,7 +19,7 @@ class Limits:
         stalled_ms: Time without progress of a member that has records to read.
         clock_ms: Difference of the clocks.
         certificate_ms: Remaining validity of a certificate, as in the broker's warning.
-        full_share: Share of a disk that is left when it counts as full.
+        full_share: Share of a disk that is left when it counts as full. docs/alerts.yml has the same limits.
         nearly_full_share: The same when it counts as nearly full.
     """
 

@@ -6,10 +6,13 @@ import re
 import shutil
 import subprocess
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import fencepost
+from fencepost.client.diagnosis.limits import Limits
 from tests.support.tidy import ROOT
 from tests.unit.broker.metrics.test_metrics_endpoint import SERVED
 
@@ -54,6 +57,24 @@ def test_each_alert_asks_for_what_is_served_and_links_to_its_section() -> None:
     assert wrong(TEXT) == []
     planted = TEXT.replace("broker_markers_owed", "broker_markers").replace("#fp402", "#fp499")
     assert wrong(planted) == ["docs/at-night.md#fp499", "fencepost_broker_markers"]
+
+
+def test_the_limits_of_the_disk_are_those_of_doctor() -> None:
+    """One rule: an alert and the finding that it links to come and go together."""
+    share = "fencepost_broker_disk_free_bytes / (fencepost_broker_disk_total_bytes > 0)"
+    found = {rule["annotations"]["runbook_url"]: rule["expr"] for rule in rules(TEXT) if share in rule["expr"]}
+    assert found == {
+        "docs/at-night.md#fp104": f"{share} <= {Limits().full_share:g}",
+        "docs/at-night.md#fp105": f"{share} <= {Limits().nearly_full_share:g}",
+    }
+
+
+def test_the_space_is_that_of_the_data_directory(tmp_path: Path) -> None:
+    with fencepost.Broker(data_dir=str(tmp_path)) as broker:
+        before, seen, after = shutil.disk_usage(tmp_path), broker.metrics().gauges, shutil.disk_usage(tmp_path)
+    assert seen["disk_total_bytes"] == before.total == after.total
+    far = before.total / 100  # other programs write to the disk, too
+    assert min(before.free, after.free) - far <= seen["disk_free_bytes"] <= max(before.free, after.free) + far
 
 
 def test_each_alert_has_a_name_a_severity_and_a_summary() -> None:
