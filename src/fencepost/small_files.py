@@ -1,14 +1,17 @@
-"""Read small files whose paths come from settings, such as properties and secrets."""
+"""Read small files whose paths come from settings, such as secrets; write files that appear when they are complete."""
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import BinaryIO, Final, Protocol
 
-__all__ = ["MOST_BYTES", "bare_reason", "os_reason", "read_small", "read_whole"]
+__all__ = ["MOST_BYTES", "bare_reason", "os_reason", "read_small", "read_whole", "written_whole"]
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 PIPE_WAIT_MS: Final = 10_000
@@ -69,3 +72,52 @@ def read_whole(opened: _Readable) -> bytes:
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES} bytes")
     return data
+
+
+@contextmanager
+def written_whole(path: Path, *, is_new: bool = False) -> Iterator[BinaryIO]:
+    """Yield a file to write. After the block it is on disk and has replaced `path`; after an error nothing has changed.
+
+    The data is in a hidden file of the same folder until then. A device or a pipe, such as /dev/stdout, is written to.
+
+    Args:
+        path: The file. A symbolic link stays, and the file that it names is replaced.
+        is_new: The file must not exist.
+
+    Raises:
+        OSError: The file cannot be written; it names `path`. FileExistsError with `is_new` if the file exists.
+    """
+    target = Path(os.path.realpath(path))
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.new")
+    try:
+        before = _mode(path)
+        if is_new and before is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        if before is not None and not stat.S_ISREG(before):
+            with path.open("wb") as file:
+                yield file
+            return
+        with unfinished.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if before is not None:
+            unfinished.chmod(stat.S_IMODE(before))
+        if is_new:
+            os.link(unfinished, target)  # unlike a rename it fails if another process has written the file meanwhile
+        else:
+            unfinished.replace(target)
+    except OSError as error:
+        if error.filename in (None, str(target), str(unfinished)) and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        raise
+    finally:
+        with suppress(OSError):  # it is renamed, or was never created
+            unfinished.unlink()
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None

@@ -94,6 +94,7 @@ BELOW: dict[str, frozenset[str]] = {
             "common_config",
             "on_first_use",
             "protocol",
+            "small_files",
         }
     ),
     "testing": frozenset({"arguments", "client", "broker", "config", "errors", "protocol"}),
@@ -115,7 +116,9 @@ BELOW: dict[str, frozenset[str]] = {
         }
     ),
     "lab.check": frozenset({"spark", "client", "broker", "config", "errors", "protocol"}),
-    "lab.torture": frozenset({"lab.check", "client", "config", "config_providers", "errors", "protocol"}),
+    "lab.torture": frozenset(
+        {"lab.check", "client", "config", "config_providers", "errors", "protocol", "small_files"}
+    ),
     "lab.benchmark": frozenset({"lab.torture", "client", "config", "errors"}),
     "lab.demo": frozenset({"lab.torture", "lab.check", "spark", "client", "broker", "config", "errors", "protocol"}),
     "lab.cli": frozenset(

@@ -68,14 +68,14 @@ def confirmed(question: str, *, yes: bool) -> None:
 
 
 @contextmanager
-def failures_told() -> Iterator[None]:
-    """Print an error of the block in one line, and exit with status 1."""
+def failures_told(status: int = 1) -> Iterator[None]:
+    """Print an error of the block in one line, and exit with the status."""
     try:
         yield
     except OSError as error:
-        refuse(os_reason(error))
+        refuse(os_reason(error), status)
     except KafkaError as error:
-        refuse(str(error))
+        refuse(str(error), status)
 
 
 def refuse(words: str, status: int = 1) -> NoReturn:

@@ -130,7 +130,7 @@ BROKEN = {
 def test_what_is_broken_completes_nothing_and_says_nothing(
     command: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever is written at the prompt stands between the person's words."""
+    """A line at the prompt would stand between the person's words."""
     if name in BROKEN:
         (tmp_path / name).write_bytes(BROKEN[name])
     monkeypatch.setenv("FENCEPOST_SASL_PASSWORT", "secret")

@@ -10,8 +10,8 @@ import typer
 
 from fencepost.cli.garbage import without_collections
 from fencepost.cli.names import file_to_write
-from fencepost.cli.output import Json, print_json
-from fencepost.small_files import bare_reason
+from fencepost.cli.output import Json, failures_told, print_json
+from fencepost.small_files import bare_reason, written_whole
 from fencepost_lab.check.history.file import decoded, operations_of
 from fencepost_lab.check.history.model import History, InvalidHistory
 from fencepost_lab.check.report.timeline import page
@@ -44,13 +44,15 @@ def check(
 
 
 def report(verdict: Verdict, html: Path | None, title: str, *, as_json: bool) -> None:
-    """Print the verdict, and write it as HTML if `html` is given."""
-    if html is not None:
-        html.write_text(page(verdict, title), encoding="utf-8")
+    """Print the verdict, and write it as HTML if `html` is given. Exits with status 2 if that cannot be written."""
     if as_json:
         print_json(_as_json(verdict))
     else:
         sys.stdout.write(text_of(verdict) + "\n")
+    if html is not None:
+        sys.stdout.flush()
+        with failures_told(status=2), written_whole(html) as file:
+            file.write(page(verdict, title).encode())
 
 
 def _load(name: str) -> History:

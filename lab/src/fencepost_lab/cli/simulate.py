@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fencepost.cli.names import file_to_write
-from fencepost.cli.output import MOST_SECONDS, Json, print_json, print_table, stopped_by_signals
-from fencepost.small_files import bare_reason, read_small
+from fencepost.cli.output import MOST_SECONDS, Json, failures_told, print_json, print_table, stopped_by_signals
+from fencepost.small_files import bare_reason, read_small, written_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,7 +81,7 @@ def simulate(
 
     The same seed, options and version repeat the run exactly.
 
-    Status: 0 no anomaly; 1 an anomaly; 2 invalid arguments; 130 or 143 ended by Ctrl-C or SIGTERM.
+    Status: 0 no anomaly; 1 an anomaly; 2 invalid arguments, or a file cannot be written; 130 ended by Ctrl-C.
     """
     from rich.console import Console
 
@@ -106,8 +106,9 @@ def simulate(
                 tally.options = [*chosen.options, *tally.options]
         with suppress(KeyboardInterrupt):  # the results so far are printed below
             _search(tally, console, _pairs(seed, runs, minutes, world, resume), profile)
-    _write(history, tally)
     _tell(tally, console, json, stopped=stopped.by is not None)
+    sys.stdout.flush()
+    _write(history, tally)
     if stopped.by is not None:
         raise typer.Exit(128 + stopped.by)
     raise typer.Exit(0 if tally.found is None else 1)
@@ -133,8 +134,8 @@ def _write(path: Path | None, tally: _Tally) -> None:
     run: SimulationRun | None = tally.shrunk or tally.last
     if path is None or run is None or run.history is None:
         return
-    with path.open("w") as file:
-        file.writelines(f"{line}\n" for line in lines_of(run.history.operations()))
+    with failures_told(status=2), written_whole(path) as file:
+        file.writelines(f"{line}\n".encode() for line in lines_of(run.history.operations()))
     sys.stderr.write(f"{path} is the history of seed {run.seed}; fencepost check {path} --html {path}.html draws it\n")
 
 
@@ -159,7 +160,8 @@ def _pairs(
             yield simulation, number
         number += 1
         if resume is not None:
-            resume.write_text(f"{number}\n")
+            with failures_told(status=2), written_whole(resume) as file:
+                file.write(f"{number}\n".encode())
 
 
 def _search(tally: _Tally, console: Console, pairs: Iterator[tuple[Simulation, int]], profile: str) -> None:

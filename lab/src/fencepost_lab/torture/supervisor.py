@@ -9,13 +9,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Protocol
 
 from fencepost.errors import KafkaError
+from fencepost.small_files import written_whole
 from fencepost_lab.check.history.file import VERSION_LINE
 from fencepost_lab.check.history.recorder import Recorder
 from fencepost_lab.torture.access import Access
@@ -360,10 +360,9 @@ class Torture:
             with path.open(encoding="utf-8") as file:
                 events += [(_time_ms(line), line) for line in file if line.endswith("\n")]
         events.sort(key=lambda event: event[0])
-        with ExitStack() as stack:
-            out = stack.enter_context(history.open("w", encoding="utf-8"))
-            out.write(VERSION_LINE + "\n")
-            out.writelines(line for _, line in events)
+        with written_whole(history) as out:
+            out.write(f"{VERSION_LINE}\n".encode())
+            out.writelines(line.encode() for _, line in events)
 
     def _say_progress(self, seconds: float) -> None:
         for path in self.options.work.glob("*.jsonl"):

@@ -81,7 +81,9 @@ def consume(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", callback=named_by_kind, help=f"A new file, by its suffix: {KINDS}."),
+        typer.Option(
+            metavar="FILE", callback=named_by_kind, help=f"A new file, which appears when it is complete: {KINDS}."
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A setting of the consumer.")
@@ -114,11 +116,11 @@ def consume(
         if group is not None and reset is not None:
             settings |= {"group.id": group, "auto.offset.reset": reset, "enable.auto.commit": "false"}
         with Consumer.from_config(settings) as consumer, stopped_by_signals() as stopped:
-            to = _to(output, _form(key_separator, as_json=as_json))
+            to = _to(output, follow, _form(key_separator, as_json=as_json))
             if group is not None:
                 member = ReadingMember(consumer, topic)
                 count, is_whole = _written(member.read(follow=follow, most=most, commits=output is None), to)
-                if output is not None:
+                if output is not None and (is_whole or follow):
                     member.commit()
             else:
                 ranges = _ranges(admin, places, first, last, read_committed=read_committed)
@@ -223,9 +225,9 @@ def _form(key_separator: str | None, *, as_json: bool) -> Callable[[Record], byt
 
 
 @contextmanager
-def _to(output: Path | None, form: Callable[[Record], bytes]) -> Iterator[Write]:
+def _to(output: Path | None, follow: bool, form: Callable[[Record], bytes]) -> Iterator[Write]:
     if output is not None:
-        with written_to(output) as write:
+        with written_to(output, grows=follow) as write:
             yield write
         return
 

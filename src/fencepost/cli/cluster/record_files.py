@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import typer
 
@@ -13,6 +13,7 @@ from fencepost.cli.cluster.record_lines import json_line
 from fencepost.client.records import Fetched, arrow_schema, to_arrow, to_records
 from fencepost.errors import ConfigurationError
 from fencepost.extras import require
+from fencepost.small_files import written_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,16 +38,18 @@ def named_by_kind(file: Path | None) -> Path | None:
 
 
 @contextmanager
-def written_to(file: Path) -> Iterator[Write]:
-    """Yield a function that writes records to a new file. The file is complete after the block, also after an error.
+def written_to(file: Path, *, grows: bool = False) -> Iterator[Write]:
+    """Yield a function that writes records to a new file. After an error there is no file.
 
+    With `grows` the file has its name from the beginning, and is closed properly also after an error.
     Raises OSError; FileExistsError if the file exists.
     """
     kind = file.suffix.lower()
     if kind in TABLES:
         require("arrow", f"to write {file}")
     with ExitStack() as closing:
-        target = closing.enter_context(open(file, "xb"))
+        opened: AbstractContextManager[BinaryIO] = file.open("xb") if grows else written_whole(file, is_new=True)
+        target = closing.enter_context(opened)
         if kind in LINES:
             yield lambda fetched: target.writelines(map(json_line, to_records(fetched)))
             return

@@ -8,7 +8,6 @@ does not commit the batch.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import crc32c
 
 from fencepost.errors import ApplicationRecoverableError
 from fencepost.protocol.json_text import parse_json
+from fencepost.small_files import written_whole
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
 from fencepost.spark.sink.decision import Content
 
@@ -158,12 +158,8 @@ def write_rows(path: Path, found: BatchRows) -> None:
         "rows": len(hashes),
         "crc32c": crc32c.crc32c(body),
     }
-    new = path.with_name(f".{path.name}.new")
-    with new.open("wb") as file:
+    with written_whole(path) as file:
         file.write(json.dumps(head).encode() + b"\n" + body)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
 
 
 def read_rows(path: Path) -> BatchRows:

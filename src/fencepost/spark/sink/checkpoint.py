@@ -20,6 +20,7 @@ import crc32c
 
 from fencepost.errors import ConfigurationError
 from fencepost.protocol.json_text import parse_json
+from fencepost.small_files import written_whole
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision, SourceOffsets
 
@@ -146,10 +147,8 @@ def _replace(path: Path, text: str) -> None:
     if path.exists():
         path.replace(path.with_name(f".{path.name}.replaced"))
     checksum.unlink(missing_ok=True)  # Hadoop does not check a file without a checksum file
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text)
-    _sync(new)
-    new.replace(path)
+    with written_whole(path) as file:
+        file.write(text.encode())
 
 
 def _batches(folder: Path) -> list[int]:
