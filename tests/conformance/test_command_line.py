@@ -12,6 +12,7 @@ import pytest
 
 import fencepost
 from fencepost.cli.main import main
+from fencepost.client.admin.configs import GROUP_RESOURCE
 from fencepost.client.net.asyncio_runtime import AsyncioRuntime
 from tests.support.brokers import BrokerUnderTest
 from tests.support.commands import Commands
@@ -162,6 +163,48 @@ def test_groups(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
     run("groups", "delete", group, nobody, "--yes", status=1)
     assert run("groups", "delete", group, "--yes") == f"deleted {group}\n"
     assert group not in [one.group_id for one in admin.list_groups()]
+
+
+def polled(consumer: fencepost.ShareConsumer) -> list[fencepost.SharedRecord]:
+    found: list[fencepost.SharedRecord] = []
+
+    def has_come() -> bool:
+        found.extend(consumer.poll(500))
+        return bool(found)
+
+    until(has_come)
+    return found
+
+
+def test_a_share_group(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) -> None:
+    """Its lag is the one that the brokers report: accepted records after the start offset do not count (KIP-1226)."""
+    topic, group = broker.name("t"), broker.name("g")
+    admin.create_topic(topic, 1, configs={"retention.ms": "-1"})
+    put(broker, topic, 5)
+    admin.alter_configs(group, {"share.auto.offset.reset": "earliest"}, resource_type=GROUP_RESOURCE)
+    with fencepost.ShareConsumer(
+        broker.bootstrap_servers, group_id=group, share_acknowledgement_mode="explicit"
+    ) as consumer:
+        consumer.subscribe([topic])
+        for record in polled(consumer):
+            accepts = record.offset in (0, 1, 3)
+            consumer.acknowledge(
+                record, fencepost.AcknowledgeType.ACCEPT if accepts else fencepost.AcknowledgeType.RELEASE
+            )
+        consumer.commit()
+        shown = run.json("groups", "describe", group)
+        (member,) = shown["members"]
+        assert (shown["type"], shown["state"], member["assigned"]) == ("share", "Stable", [f"{topic}-0"])
+        (row,) = shown["partitions"]
+        start = row.pop("start")
+        assert start == 2 or (start == 0 and not broker.is_ours)  # Kafka stores the new start with its next write
+        assert row == {"topic": topic, "partition": 0, "end": 5, "lag": 2, "waits_for": None, "member": None}
+        text = run("groups", "describe", group)
+        assert text.startswith(f"{group}: share, Stable, 1 members\n")
+        assert [line.split() for line in text.splitlines()[1:3]] == [
+            ["TOPIC", "PARTITION", "START", "END", "LAG", "WAITS", "FOR", "MEMBER"],
+            [topic, "0", str(start), "5", "2"],
+        ]
 
 
 def test_names_of_others_do_nothing_to_a_terminal(

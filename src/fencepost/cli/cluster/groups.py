@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -108,6 +108,8 @@ def describe(
 ) -> None:
     """Show a group's state, committed offsets and lag: the offsets between the committed one and the partition's end.
 
+    For a share group: the start offsets, and the lag that the brokers report (KIP-1226), empty if they do not.
+
     "Waits for" names the transaction at which readers of committed records stop. The findings below the table are those
     of `fencepost doctor`. Offsets that are pending in a transaction are not included.
 
@@ -124,18 +126,19 @@ def describe(
         return
     print_line(f"{group}: {facts['type']}, {facts['state']}, {len(described.members)} members")
     clients = {each["member"]: f"{each['client']} {each['host']}" for each in facts["members"]}
+    at = "start" if facts["type"] == "share" else "committed"
     rows = [
         (
             *(
                 "" if row[name] is None else str(row[name])
-                for name in ("topic", "partition", "committed", "end", "lag", "waits_for")
+                for name in ("topic", "partition", at, "end", "lag", "waits_for")
             ),
             clients.get(row["member"], ""),
         )
         for row in facts["partitions"]
     ]
     if rows:
-        print_table([("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "WAITS FOR", "MEMBER"), *rows])
+        print_table([("TOPIC", "PARTITION", at.upper(), "END", "LAG", "WAITS FOR", "MEMBER"), *rows])
     if members:
         lines = [
             (member["member"], member["instance"] or "", member["client"], member["host"], str(len(member["assigned"])))
@@ -165,15 +168,12 @@ def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> tuple[int, 
 
 
 def _known(admin: Admin, group: str) -> tuple[GroupDescription, str]:
-    """Return the group and its type. Exits with status 1 if it does not exist, or is a share group."""
+    """Return the group and its type. Exits with status 1 if it does not exist."""
     listed = [listing for listing in admin.list_groups() if listing.group_id == group]
     if not listed:
         _ask(admin, [group])
         refuse(f"there is no group {group!r}")
-    kind = listed[0].group_type.lower()
-    if kind == "share":
-        refuse(f"{group!r} is a share group: it has no committed offsets and no lag")
-    return admin.describe_group(group), kind
+    return admin.describe_group(group), listed[0].group_type.lower()
 
 
 def _ask(admin: Admin, missing: Sequence[str]) -> None:
@@ -183,26 +183,12 @@ def _ask(admin: Admin, missing: Sequence[str]) -> None:
 
 
 def _facts(admin: Admin, described: GroupDescription, kind: str) -> dict[str, Any]:
-    committed = admin.group_offsets(described.group_id, require_stable=False)
-    owners = {place: member.member_id for member in described.members for place in member.assigned}
-    places = sorted({*committed, *owners})
-    there = admin.describe_topics({place.topic for place in places}) if places else {}
-    # A group keeps the offsets of deleted topics, which have no end offset.
-    asked = [place for place in places if place.topic in there and place.partition in there[place.topic].partitions]
-    ends = admin.list_offsets(dict.fromkeys(asked, LATEST))
-    rows = []
-    for place in places:
-        at = committed[place].offset if place in committed else None
-        end = ends[place].offset if place in ends else None
-        lag = None if at is None or end is None else max(end - at, 0)
-        names = {"topic": place.topic, "partition": place.partition}
-        rows.append({**names, "committed": at, "end": end, "lag": lag, "member": owners.get(place)})
     return {
         "group": described.group_id,
         "type": kind or described.group_type,
         "state": described.state,
         "protocol": described.protocol,
-        "partitions": rows,
+        "partitions": (_shared if kind == "share" else _committed)(admin, described),
         "members": [
             {
                 "member": member.member_id,
@@ -215,6 +201,45 @@ def _facts(admin: Admin, described: GroupDescription, kind: str) -> dict[str, An
             for member in described.members
         ],
     }
+
+
+def _shared(admin: Admin, described: GroupDescription) -> list[dict[str, Any]]:
+    """Return the partitions of a share group. No member owns one. Brokers before KIP-1226 do not report the lag."""
+    starts = admin.share_group_offsets(described.group_id)
+    ends = _ends(admin, starts)
+    return [
+        {
+            "topic": place.topic,
+            "partition": place.partition,
+            "start": at.start_offset,
+            "end": ends.get(place),
+            "lag": None if at.lag < 0 else at.lag,
+            "member": None,
+        }
+        for place, at in sorted(starts.items())
+    ]
+
+
+def _ends(admin: Admin, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the end offsets. A group keeps the offsets of deleted topics, which have no end."""
+    there = admin.describe_topics({place.topic for place in places}) if places else {}
+    asked = [place for place in places if place.topic in there and place.partition in there[place.topic].partitions]
+    return {place: at.offset for place, at in admin.list_offsets(dict.fromkeys(asked, LATEST)).items()}
+
+
+def _committed(admin: Admin, described: GroupDescription) -> list[dict[str, Any]]:
+    committed = admin.group_offsets(described.group_id, require_stable=False)
+    owners = {place: member.member_id for member in described.members for place in member.assigned}
+    places = sorted({*committed, *owners})
+    ends = _ends(admin, places)
+    rows = []
+    for place in places:
+        at = committed[place].offset if place in committed else None
+        end = ends.get(place)
+        lag = None if at is None or end is None else max(end - at, 0)
+        names = {"topic": place.topic, "partition": place.partition}
+        rows.append({**names, "committed": at, "end": end, "lag": lag, "member": owners.get(place)})
+    return rows
 
 
 @groups.command("reset-offsets")
