@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+import fencepost
 from tests.support.readme import ROOT
+from tests.support.tls import Certificates
 
 DEPLOY = ROOT / "deploy"
 UNIT = (DEPLOY / "fencepost.service").read_text()
+TLS = (DEPLOY / "tls.conf").read_text()
 RECIPE = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
 
 
@@ -75,6 +78,41 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "Unknown key" not in done.stderr
+
+
+def tls_settings() -> dict[str, str]:
+    """Return the settings that docs/deploying.md shows for TLS."""
+    (shown,) = re.findall(
+        r"^```properties\n(.*?)^```", (ROOT / "docs" / "deploying.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    return dict(line.split("=", 1) for line in shown.splitlines())
+
+
+def test_a_broker_speaks_tls_with_the_file_that_systemd_passes(tmp_path: Path) -> None:
+    credentials = re.findall(r"^LoadCredential=(.*):", TLS, re.MULTILINE)
+    shown = tls_settings()
+    assert shown.pop("ssl.keystore.location") == f"/run/credentials/fencepost.service/{credentials[0]}"
+    assert shown.pop("listeners").startswith("SSL://")
+    assert shown.pop("advertised.listeners").startswith("SSL://")
+    certificates = Certificates(tmp_path)
+    passed = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": str(certificates.broker.keystore)}
+    with fencepost.Broker({**shown, **passed}) as broker:
+        address = broker.listener("SSL")
+        with fencepost.Admin(address, security_protocol="SSL", ssl_context=certificates.context()) as admin:
+            assert admin.describe_cluster().brokers
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_takes_the_unit_with_tls(tmp_path: Path) -> None:
+    (tmp_path / "fencepost.service.d").mkdir()
+    (tmp_path / "fencepost.service.d" / "tls.conf").write_text(TLS)
+    unit = tmp_path / "fencepost.service"
+    unit.write_text(UNIT.replace("/opt/fencepost/bin/fencepost", shutil.which("true") or ""))
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert (done.returncode, "tls.conf" in done.stderr) == (0, False), done.stderr
+    (tmp_path / "fencepost.service.d" / "tls.conf").write_text(TLS.replace("LoadCredential=", "LoadCredentials="))
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert "tls.conf" in done.stderr, "the drop-in is not read, so that the check above says nothing"
 
 
 def test_the_image_is_made_of_what_the_package_needs() -> None:
