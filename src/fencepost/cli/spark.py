@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from fencepost.cli.adoption import adopt, release
+from fencepost.cli.adoption import DryRun, adopt, release
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
 from fencepost.cli.names import named
 from fencepost.cli.output import (
@@ -25,6 +25,7 @@ from fencepost.cli.output import (
 )
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.protocol.json_text import parse_json
+from fencepost.spark.adoption.replan import Replan, look
 from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.plan import decision_of
@@ -36,6 +37,7 @@ spark = command_group("Show what Spark sinks have decided; repair after a loss; 
 spark.command()(adopt)
 spark.command()(release)
 
+DRY_RUN: Final = "dry run: nothing was written\n"
 MOST_SHOWN: Final = 100  # transactions in each state; a decision may name 30,000
 Sink = Annotated[str, typer.Argument(callback=named, help="The sink's name: its option sink.id.")]
 States = dict[Winner, WinnerState]
@@ -130,9 +132,16 @@ def decisions(
 def repair(
     sink: Sink,
     checkpoint: Annotated[str, typer.Option(help="The query's checkpointLocation, in local files.")],
+    replan: Annotated[
+        bool,
+        typer.Option(
+            "--replan", help="Take back the plan of a batch that is not written, so that Spark plans it again."
+        ),
+    ] = False,
     bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
+    dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -142,11 +151,19 @@ def repair(
     written, and continues after it. A query with state can continue only if its state of that batch still exists. Each
     replaced file is kept beside the new one as .N.replaced.
 
+    With --replan it takes back a batch that Spark has planned and not finished, and of which the sink has written
+    nothing: the batch was planned with other brokers, or is too large. Spark plans it again, with the source's present
+    options. The command refuses if the batch is decided, if its transactions are open, or if the sink does not know
+    the query. The plan is kept as .N.replaced.
+
     Example: fencepost spark repair orders-copy --checkpoint /data/checkpoints/orders-copy
     """
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         session.check_sink(sink)
+        if replan:
+            _replan(session, look(session.sink_link, sink, checkpoint), dry_run=dry_run, yes=yes, as_json=as_json)
+            return
         found = repair_of(session.sink_link, sink, checkpoint)
         if as_json:
             changes = [
@@ -163,9 +180,45 @@ def repair(
         if not found.changes:
             sys.stderr.write("the checkpoint is as it was decided: nothing is to be repaired\n")
             return
+        if dry_run:
+            sys.stderr.write(DRY_RUN)
+            return
         confirmed(f"Write {len(found.changes)} files in {found.folder}? (The query must not run.)", yes=yes)
         found.carry_out()
     sys.stderr.write(f"{len(found.changes)} files written\n")
+
+
+def _replan(session: Session, found: Replan, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    if as_json:
+        facts = {"sink": found.sink, "query": found.found.query_id, "batch": found.batch_id}
+        before = [_parsed(line) for line in found.before]
+        plan = [_parsed(line) for line in found.plan]
+        print_json({**facts, "from": before, "to": plan, "other_topic_ids": list(found.other_ids)})
+    else:
+        _print_plan(found)
+    if found.batch_id is None:
+        sys.stderr.write("no batch is planned and not finished: nothing is to be taken back\n")
+        return
+    if dry_run:
+        sys.stderr.write(DRY_RUN)
+        return
+    path = f"{found.folder}/offsets/{found.batch_id}"
+    confirmed(f"Take back the plan of batch {found.batch_id}, {path}? (The query must not run.)", yes=yes)
+    kept = found.carry_out(session.sink_link)
+    sys.stderr.write(f"the plan is taken back, and kept as {kept}; Spark plans batch {found.batch_id} again\n")
+
+
+def _print_plan(found: Replan) -> None:
+    print_line(f"query {found.found.query_id} in {found.folder}")
+    if found.batch_id is None:
+        return
+    print_line(f"  batch: {found.batch_id} is planned and not finished; the sink has decided and written nothing of it")
+    print_line(f"  from: {'; '.join(found.before)}")
+    print_line(f"  to: {'; '.join(found.plan)}")
+    for topic in found.other_ids:
+        print_line(
+            f"  topic {topic}: its id in the plan is another: planned with other brokers, or the topic made again"
+        )
 
 
 @spark.command()

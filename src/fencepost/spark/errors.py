@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Final
 from fencepost.errors import ApplicationRecoverableError, ConfigurationError, FatalError, KafkaError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fencepost.spark.sink.decision import Content, SourceOffsets
 
 __all__ = [
     "BatchChangedError",
     "BatchTimedOutError",
+    "CheckpointLostError",
     "CheckpointRolledBackError",
     "CorruptDecisionError",
     "DecisionRefusedError",
@@ -45,7 +48,8 @@ class BatchTimedOutError(ApplicationRecoverableError):
             f"batch {batch_id} of query {query_id} was not decided, and nothing of it is visible: {len(ended)} of its "
             f"{of} transactions have ended or are about to: {', '.join(ended[:3])}. A batch has to be written and "
             "committed within kafka.transaction.timeout.ms: raise it and the brokers' transaction.max.timeout.ms, or "
-            "give each batch less (maxOffsetsPerTrigger). If time was not the cause: another query writes under the "
+            "give each batch less (maxOffsetsPerTrigger; Spark plans this batch anew after `fencepost spark repair "
+            "--replan`). If time was not the cause: another query writes under the "
             "same sink.id, or a person has ended them"
         )
 
@@ -87,6 +91,18 @@ class SinkContradictionError(FatalError):
 
 class CheckpointRolledBackError(FatalError):
     """Spark runs a batch below the last written batch, because its checkpoint is older. Nothing was written."""
+
+
+class CheckpointLostError(FatalError):
+    """A file of the batch left the checkpoint while the query ran. Nothing of the batch was decided."""
+
+    def __init__(self, folder: Path, gone: str, batch_id: int) -> None:
+        super().__init__(
+            f"batch {batch_id} was not decided, and nothing of it is visible: checkpoint {folder} does not have the "
+            f"file {gone} any more. Either the checkpoint was deleted or moved while the query ran: put it back, for "
+            "with a new one the query is new and writes again what it reads again. Or a person took the plan of the "
+            "batch back (`fencepost spark repair --replan`): start the query again"
+        )
 
 
 class BatchChangedError(FatalError):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from fencepost.errors import ConfigurationError
+from fencepost.spark.errors import CheckpointLostError
 from fencepost.spark.sink import checkpoint
 from fencepost.spark.sink.decision import Content, Decision, SourceOffsets
 
@@ -49,9 +51,26 @@ def test_the_offsets_of_the_batch_and_of_the_one_before(folder: Path) -> None:
     assert planned is not None
     assert checkpoint.save(folder, "q", 2, planned) == SourceOffsets(text(30), text(20))
     assert checkpoint.save(folder, "another", 2, planned) is None
-    assert checkpoint.save(folder, "q", 3, planned) is None
     (folder / "offsets" / "2").write_text(text(35))  # Spark has planned the batch anew: this is a zombie
     assert checkpoint.save(folder, "q", 2, planned) is None
+
+
+def test_a_checkpoint_that_went_while_the_batch_was_written_is_lost(folder: Path) -> None:
+    planned = checkpoint.newest(folder)
+    with pytest.raises(CheckpointLostError, match=r"batch 3 was not decided.*the file offsets/3 any more"):
+        checkpoint.save(folder, "q", 3, planned)
+    (folder / "offsets" / "2").unlink()
+    for seen in (planned, checkpoint.newest(folder), None):  # its plan was there when the sink was opened, or not
+        with pytest.raises(CheckpointLostError):
+            checkpoint.save(folder, "q", 2, seen)
+    assert checkpoint.lost_metadata(folder) is None
+    (folder / "metadata").unlink()
+    assert checkpoint.lost_metadata(folder) == 1
+    shutil.rmtree(folder)
+    assert checkpoint.lost_metadata(folder) is None
+    with pytest.raises(CheckpointLostError, match="the file metadata any more"):
+        checkpoint.save(folder, "q", 2, planned)
+    assert checkpoint.save(folder, "q", 2, None) is None  # this process has never seen it
 
 
 def test_what_cannot_be_read_is_not_recorded(tmp_path: Path) -> None:

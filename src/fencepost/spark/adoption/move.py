@@ -225,9 +225,7 @@ def _default_name(location: str) -> str:
 
 
 def _facts(link: SinkLink, name: str, query_id: str) -> SinkFacts:
-    beginning = next((known.beginning for known in link.queries(name) if known.query_id == query_id), None)
-    last = next((decision for decision in link.decisions(name) if decision.query_id == query_id), None)
-    return SinkFacts(name, last, beginning)
+    return plans.sink_facts(name, query_id, link.queries(name), link.decisions(name))
 
 
 def _described(asked: Asked, found: Checkpoint) -> BatchRows | None:

@@ -16,8 +16,10 @@ from fencepost.spark.adoption.checkpoint import Checkpoint
 from fencepost.spark.adoption.refusals import AdoptionRefusedError, UndecidedBatchError
 from fencepost.spark.adoption.verdict import BatchVerdict
 from fencepost.spark.sink.decision import Beginning, Content, Decision, SourceOffsets
+from fencepost.spark.sink.decision_store import KnownQuery
 
 __all__ = ["Begun", "Move", "SinkFacts", "adoption", "begins_unknown", "needs_judging", "release"]
+__all__ += ["sink_facts"]
 
 AGAIN: Final = "start the query here; it writes batch {} again, exactly once"
 
@@ -51,6 +53,13 @@ class SinkFacts:
     last: Decision | None = None
     beginning: Beginning | None = None
     elsewhere: tuple[Decision, ...] = ()
+
+
+def sink_facts(name: str, query_id: str, known: Sequence[KnownQuery], decisions: Sequence[Decision]) -> SinkFacts:
+    """Return what the sink's records say about the query."""
+    beginning = next((one.beginning for one in known if one.query_id == query_id), None)
+    last = next((decision for decision in decisions if decision.query_id == query_id), None)
+    return SinkFacts(name, last, beginning)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import crc32c
 from fencepost.errors import ConfigurationError
 from fencepost.protocol.json_text import parse_json
 from fencepost.small_files import written_whole
+from fencepost.spark.errors import CheckpointLostError
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision, SourceOffsets
 
@@ -30,6 +31,7 @@ __all__ = [
     "SinkName",
     "changes",
     "local_folder",
+    "lost_metadata",
     "name_of",
     "newest",
     "nothing_planned",
@@ -37,6 +39,7 @@ __all__ = [
     "query_of",
     "restore",
     "save",
+    "take_back",
 ]
 
 OFFSETS = "offsets"
@@ -79,13 +82,24 @@ def nothing_planned(folder: Path) -> bool:
     return query_of(folder) is not None and not _batches(folder)
 
 
+def lost_metadata(folder: Path) -> int | None:
+    """Return the number of a planned batch in a checkpoint without `metadata`, which Spark writes first; or None."""
+    return max(_batches(folder), default=None) if not (folder / METADATA).exists() else None
+
+
 def save(folder: Path, query_id: str, batch_id: int, planned: int | None) -> SourceOffsets | None:
     """Sync the files that define the batch, and read its offsets.
 
-    Returns None if they do not exist, belong to another query, or differ from `planned`. In the last case Spark has
-    planned the batch again since then, and the caller is a zombie of an earlier run. Raises OSError if the sync fails.
+    Returns None if they cannot be read at all, belong to another query, or differ from `planned`. In the last case
+    Spark has planned the batch again since then, and the caller is a zombie of an earlier run.
+
+    Raises CheckpointLostError if the files were there and are gone; OSError if the sync fails.
     """
-    batch = _read(folder, batch_id) if query_of(folder) == query_id else None
+    found = query_of(folder)
+    batch = _read(folder, batch_id) if found == query_id else None
+    if batch is None and (found == query_id or (found is None and planned is not None)):
+        gone = METADATA if found is None else f"{OFFSETS}/{batch_id}"
+        raise CheckpointLostError(folder, gone, batch_id)
     if batch is None or _digest(batch) != planned:
         return None
     for path in (folder / METADATA, folder / OFFSETS / str(batch_id)):
@@ -140,6 +154,23 @@ def restore(folder: Path, wanted: Sequence[Change]) -> None:
     for change in wanted:
         _replace(change.path, change.becomes)
     _sync(folder / OFFSETS)
+
+
+def take_back(folder: Path, batch_id: int) -> Path:
+    """Rename the file that plans the batch, so that Spark plans it again. Returns the renamed file, which keeps it.
+
+    Raises OSError.
+    """
+    path = folder / OFFSETS / str(batch_id)
+    kept = path.with_name(f".{path.name}.replaced")
+    count = 1
+    while kept.exists():  # from an earlier repair of the same batch
+        count += 1
+        kept = path.with_name(f".{path.name}.replaced-{count}")
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop does not check a file without a checksum file
+    path.rename(kept)
+    _sync(folder / OFFSETS)
+    return kept
 
 
 def _replace(path: Path, text: str) -> None:

@@ -193,6 +193,11 @@ class SinkLink:
         listed: tuple[plan_steps.Listed, ...] = self._perform(plan_steps.ListTransactions(sink))
         return listed
 
+    def undecided(self, sink: str) -> tuple[str, ...]:
+        """Return the open transactions of the sink's tasks that no decision names. Does not claim the sink."""
+        named = {winner.transactional_id for decision in self.decisions(sink) for winner in decision.winners}
+        return tuple(txn.transactional_id for txn in self._listed(sink) if txn.transactional_id not in named)
+
     def _perform(self, step: plan_steps.Step) -> Any:
         return self._link.io.run(self._steps.perform(step))
 

@@ -124,10 +124,10 @@ def unknown_query(query: Beginning, topic: str, first_batch: int | None, *, is_n
         "topic was deleted, made again or left behind, or one of decision.topic, sink.id, kafka.bootstrap.servers and "
         "the query_id of exactly_once() is another than before: set it back. If the topics' ids in the "
         f"checkpoint's file offsets/{number} differ from those in the file before, the batch was planned with other "
-        f"brokers: remove offsets/{number} first. If nothing of batch "
-        f"{number} was written, because another sink had the batches below, or this function was not called for them, "
-        f"begin here with option first.batch={number}; of a query of Spark's own connector, `fencepost spark adopt` "
-        "finds that out"
+        "brokers: return to the first brokers, and take the plan back there before the start (`fencepost spark repair "
+        f"{query.sink} --checkpoint CHECKPOINT --replan`). If nothing of batch {number} was written, because another "
+        f"sink had the batches below, or this function was not called for them, begin here with option "
+        f"first.batch={number}; of a query of Spark's own connector, `fencepost spark adopt` finds that out"
     )
 
 

@@ -23,7 +23,13 @@ from pyspark.sql.types import StructType
 from fencepost.client.producer.adopted import AdoptedProducer
 from fencepost.errors import ConfigurationError, KafkaError, RecordRejectedError, UsageError
 from fencepost.protocol.codes import ErrorCode
-from fencepost.spark.errors import SupersededError, TaskTimedOutError, UnknownQueryError, shown_as_it_is
+from fencepost.spark.errors import (
+    CheckpointLostError,
+    SupersededError,
+    TaskTimedOutError,
+    UnknownQueryError,
+    shown_as_it_is,
+)
 from fencepost.spark.kafka_settings import tell_notes, tell_once
 from fencepost.spark.old_rows import OldRows
 from fencepost.spark.options import SinkOptions
@@ -442,6 +448,10 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         folder = checkpoint.local_folder(self._parsed.checkpoint)
         if folder is not None and checkpoint.nothing_planned(folder):
             raise ConfigurationError(f"checkpoint {folder} has no planned batch: {CONTINUOUS}")
+        planned = None if folder is None else checkpoint.lost_metadata(folder)
+        if folder is not None and planned is not None:
+            # Otherwise the sink would be named by the folder: a claim of another sink.
+            raise CheckpointLostError(folder, checkpoint.METADATA, planned)
         is_new = self._opened is None
         super().open()
         if is_new and self._opened is not None:
