@@ -16,9 +16,20 @@ from typing import Any, Final, NamedTuple, Never, TypeVar, dataclass_transform, 
 from fencepost.arguments import MAX_INT64, text_flaw
 from fencepost.errors import ConfigurationError
 
-__all__ = ["FrozenSettings", "SettingRow", "row", "row_of", "setting", "settings_class", "shown", "typed"]
+__all__ = [
+    "FrozenSettings",
+    "SettingRow",
+    "number_in",
+    "row",
+    "row_of",
+    "setting",
+    "settings_class",
+    "shown",
+    "typed",
+]
 
 T = TypeVar("T")
+Number = TypeVar("Number", int, float)
 
 _KEY: Final = "row"
 _SECRETS: Final = ("password", "passphrase", "secret", "key", "jaas", "proxy")
@@ -201,7 +212,7 @@ def _as(arm: Any, value: Any) -> Any:
     if kind is bool and isinstance(value, (bool, str)) and (text := str(value).strip().lower()) in {"true", "false"}:
         return text == "true"
     if kind in {int, float} and isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        number = kind(value)
+        number = number_in(value, kind) if isinstance(value, str) else kind(value)
         if isinstance(value, str) or number == value:
             return number
     if kind is Sequence and isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, Mapping)):
@@ -211,6 +222,13 @@ def _as(arm: Any, value: Any) -> Any:
     if callable(value) if kind is Callable else kind in {str, ssl.SSLContext} and isinstance(value, kind):
         return value
     raise ValueError(f"no {kind}: {value!r}")
+
+
+def number_in(text: str, kind: type[Number] = int) -> Number:
+    """Return the number in a text. Raises ValueError, also for 1_000, which Python reads and other clients refuse."""
+    if "_" in text:
+        raise ValueError(f"{text!r} is not a number")
+    return kind(text)
 
 
 def _servers(value: Any) -> str | tuple[str, ...]:

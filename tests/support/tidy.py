@@ -94,6 +94,7 @@ BELOW: dict[str, frozenset[str]] = {
             "common_config",
             "on_first_use",
             "protocol",
+            "setting",
             "small_files",
         }
     ),

@@ -15,6 +15,7 @@ from fencepost.common_config import own_name
 from fencepost.config import CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.config_providers import PROVIDERS
 from fencepost.errors import ConfigurationError
+from fencepost.setting import number_in
 from fencepost.spark.kafka_settings import nearest, note, without_java
 from fencepost.spark.sink import names, plan_steps
 from fencepost.spark.sink.abilities import Guarantee
@@ -151,7 +152,7 @@ def whole(options: Mapping[str, str], name: str, lowest: int, most: int = MOST_O
     if text is None:
         return None
     try:
-        number = int(text.strip())
+        number = number_in(text)
     except ValueError as error:
         raise ConfigurationError(f"option {name}={text!r}: a whole number") from error
     if not lowest <= number <= most:
@@ -250,17 +251,18 @@ class SinkOptions:
             names.sink_id(name)
         elif "require.guarantee" in options:
             raise ConfigurationError(f"option require.guarantee needs delivery={EXACTLY_ONCE}")
+        topic = options["topic"].strip() if "topic" in options else None  # as Spark's own sink
         timeout_is_given = "kafka.transaction.timeout.ms" in options
         steps = SinkConfig(
             int(client.value("transaction_timeout_ms")) if timeout_is_given else None,
             milliseconds(options, "step.timeout", STEP_TIMEOUT_MS, 1),
             options.get("decision.topic", DEFAULT_TOPIC),
-            options.get("topic"),
+            topic,
         )
         required = options.get("require.guarantee")
         return cls(
             client,
-            options.get("topic"),
+            topic,
             exactly_once,
             sink,
             location,

@@ -70,6 +70,7 @@ def test_kafkas_dotted_names_and_texts() -> None:
         ({"max_block_ms": float("inf")}, "must be a whole number"),
         ({"retries": True}, "must be a whole number"),
         ({"retries": "many"}, "must be a whole number"),
+        ({"retries": "1_0"}, "must be a whole number"),
         ({"linger_ms": []}, "must be a number"),
         ({"acks": "some"}, "acks='some': one of -1, 0, 1"),
         ({"partitioner": 7}, "must be text or a function"),

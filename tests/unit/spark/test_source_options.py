@@ -102,6 +102,10 @@ def test_what_sparks_connector_refuses_is_refused_with_a_reason(
         ("minPartitions", "2147483648"),
         ("maxOffsetsPerTrigger", "9223372036854775808"),
         ("maxRecordsPerPartition", "many"),
+        ("maxRecordsPerPartition", "1_0"),  # which Python reads as a number
+        ("startingTimestamp", "1_0"),
+        ("startingOffsets", '{"t":{" 0":1}}'),
+        ("startingOffsets", '{"t":{"1_0":1}}'),
         ("failOnDataLoss", "perhaps"),
         ("maxTriggerDelay", "soon"),
         ("kafkaConsumer.pollTimeoutMs", "-1"),
@@ -111,6 +115,12 @@ def test_what_sparks_connector_refuses_is_refused_with_a_reason(
 def test_an_option_that_is_refused_is_named_as_it_is_documented(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match=f"option {name}="):
         SourceOptions.parse({**SERVERS, "subscribe": "t", name.lower(): text}, stream=True)
+
+
+@pytest.mark.parametrize("text", [",", " , ,", ",,"])
+def test_a_subscription_to_nothing_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="names no topic"):
+        SourceOptions.parse({**SERVERS, "subscribe": text}, stream=True)
 
 
 @pytest.mark.parametrize(

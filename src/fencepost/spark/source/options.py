@@ -188,6 +188,8 @@ def _is_named(way: str, wanted: str, partition: TopicPartition) -> bool:
 def _check_way(way: str, wanted: str) -> None:
     if not wanted:
         raise ConfigurationError(f"option {way} is empty")
+    if way == "subscribe" and not wanted.replace(",", "").strip():
+        raise ConfigurationError(f"option subscribe={wanted!r} names no topic")
     if way == "subscribePattern":
         java_pattern(wanted, way)
     if way == "assign":

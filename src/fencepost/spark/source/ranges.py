@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ConfigurationError
 from fencepost.protocol.json_text import parse_json
+from fencepost.setting import number_in
 
 __all__ = [
     "EARLIEST",
@@ -183,7 +184,7 @@ def moments(wanted: Bound, partitions: set[TopicPartition]) -> Offsets:
     """
     if wanted.option in FOR_ALL:
         try:
-            moment = _whole(int(wanted.text))
+            moment = _whole(number_in(wanted.text))
         except ValueError as error:
             raise ConfigurationError(f"option {wanted.option}={wanted.text!r}: milliseconds since 1970") from error
         given, named = dict.fromkeys(partitions, moment), [moment]
@@ -267,12 +268,19 @@ def _parsed(text: str, option: str) -> Offsets:
     try:
         value: Any = parse_json(text)
         return {
-            TopicPartition(str(topic), int(partition)): _whole(at)
+            TopicPartition(str(topic), _partition(partition)): _whole(at)
             for topic, parts in value.items()
             for partition, at in parts.items()
         }
     except (ValueError, AttributeError, TypeError) as error:
         raise ConfigurationError(f'option {option}={text!r}: earliest, latest or {{"topic":{{"0":5}}}}') from error
+
+
+def _partition(name: str) -> int:
+    """Return the number of a partition. Raises ValueError, also for spaces, which Spark's own source refuses."""
+    if name != name.strip():
+        raise ValueError(f"{name!r} is not a partition")
+    return number_in(name)
 
 
 def _whole(number: Any) -> int:
