@@ -18,6 +18,7 @@ KINDS: Final = (
     ("missing", r"UnknownTopicOrPartition|that do(?:es)? not exist|UNKNOWN_TOPIC_OR_PARTITION"),
     ("refused", r"ConfigurationError|ConfigException|IllegalArgumentException|NumberFormatException|AssertionError"),
     ("refused", r"KafkaIllegalStateException|assertion failed|NoSuchElementException[^\n]*No value found"),
+    ("refused", r"PatternSyntaxException"),
     ("no valid name", r"InvalidTopicException|InvalidTopicError"),
     ("rejected", r"RecordTooLargeException|RecordRejectedError|NullPointerException"),
     ("timeout", r"TimeoutException|KafkaTimeoutError"),

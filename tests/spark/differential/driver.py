@@ -7,8 +7,9 @@ python driver.py JARS THREADS     questions from stdin, one a line; the answer t
 {"do": "end", "cells": [...]}     {"answer": {name: what was seen}}
 {"do": "write", "cells": [...]}   write a frame each, in a stream or a batch, and answer as to "end"
 
-A cell is {"name": ..., "format": "kafka", "way": "batch", "options": {...}, "checkpoint": folder}; one that is written
-has {"frame": query in SQL, "mode": null or a batch write's mode} as well; its way is "write" (a stream) or "save".
+A cell is {"name": ..., "format": "kafka", "way": "batch", "options": {...}, "then": {...}, "checkpoint": folder}, where
+"then" has the options of a stream that is started again. A cell that is written has {"frame": query in SQL, "mode":
+null or a batch write's mode} as well; its way is "write" (a stream) or "save".
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ class Cell:
             return
         if self._query is None or not self._query.isActive:
             self._keep_progress()
+            self._asked["options"] = self._asked["then"]
             self._run()
         else:
             self._catching(self._query.processAllAvailable)

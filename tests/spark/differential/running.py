@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.spark.answering import AnsweringProgram
-from tests.spark.differential import cases
+from tests.spark.differential import cases, odd_cases
 from tests.spark.differential.cases import Options
 from tests.spark.differential.comparing import BUILT_IN, FORMATS, OURS, Cell, Seen
 from tests.spark.differential.states import CHANGING, MOMENTS, RESTING, State, World
@@ -28,6 +28,10 @@ UNDER_A_QUERY: Final = (
     "deleted",
     "made anew shorter",
     "made anew longer",
+)
+BY_CHANCE: Final = (
+    # Of the other's two tasks one is not allowed to read, and one starts beyond the end. Either fails first.
+    Cell("unreadable", "batch", "a start beyond the end"),
 )
 THREADS: Final = 4
 AT_A_TIME: Final = 24  # cells whose streams are up together
@@ -53,8 +57,14 @@ def all_cells() -> dict[Cell, Options]:
             add(state, way, cases.CORE_STREAM, {name: cases.CORE[name] for name in ("earliest", "latest", "assign")})
     for state in CHANGING:
         add(state, ENDING, cases.CHANGES)
+    for state in odd_cases.CHANGED_IN:
+        add(state, ENDING, odd_cases.CHANGED)
+    add("plain", BATCH, odd_cases.ODD, odd_cases.ODD_BATCH)
+    add("plain", ENDING, odd_cases.ODD, odd_cases.ODD_STREAM)
     for state in UNDER_A_QUERY:
         add(state, "processing time", cases.CHANGES)
+    for cell in BY_CHANCE:
+        del found[cell]
     return found
 
 
@@ -72,19 +82,24 @@ class Driver(AnsweringProgram):
         self.send({"do": do, "cells": asked})
         return self.answer()
 
-    def asked(self, kind: str, cell: Cell, options: dict[str, str]) -> dict[str, Any]:
-        """The cell as driver.py takes it."""
+    def asked(
+        self, kind: str, cell: Cell, options: dict[str, str], then: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """The cell as driver.py takes it. `then`: the options of a stream's second run, if they are others."""
         return {
             "name": f"{kind}: {cell}",
             "format": kind,
             "way": cell.way,
             "options": options,
+            "then": options if then is None else then,
             "checkpoint": str(self._folder / f"checkpoint-{uuid.uuid4().hex[:12]}"),
         }
 
 
-def filled(options: Options, topic: str, more: Mapping[str, str]) -> dict[str, str]:
-    """The options in full, for this topic."""
+def filled(
+    options: Options, topic: str, more: Mapping[str, str], another: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The options in full, for this topic: of the first run, and of the second."""
     defaults: dict[str, str | None] = {
         "subscribe": "NAME",
         "startingOffsets": "earliest",
@@ -92,11 +107,17 @@ def filled(options: Options, topic: str, more: Mapping[str, str]) -> dict[str, s
         **PATIENCE,
         **more,
     }
-    meant = {name: text for name, text in {**defaults, **options}.items() if text is not None}
-    words = {"NAME": topic, **MOMENTS}
-    for word, text in words.items():
-        meant = {name: value.replace(word, text) for name, value in meant.items()}
-    return meant
+    first = {name: text for name, text in options.items() if not name.startswith(odd_cases.THEN)}
+    changes = {name.removeprefix(odd_cases.THEN): text for name, text in options.items() if name not in first}
+    words = {"ANOTHER": another, "NAME": topic, "SERVERS": more["kafka.bootstrap.servers"], **MOMENTS}
+
+    def meant(asked: Mapping[str, str | None]) -> dict[str, str]:
+        found = {name: text for name, text in asked.items() if text is not None}
+        for word, text in words.items():
+            found = {name: value.replace(word, text) for name, value in found.items()}
+        return found
+
+    return meant({**defaults, **first}), meant({**defaults, **first, **changes})
 
 
 def run(driver: Driver, world: World, cells: Cells) -> Iterator[Seen]:
@@ -118,7 +139,7 @@ def run(driver: Driver, world: World, cells: Cells) -> Iterator[Seen]:
 def _run_some(driver: Driver, world: World, state: State, topic: str, cells: Cells, running: bool) -> Iterator[Seen]:
     more = state.options(world)
     asked = {
-        (kind, cell): driver.asked(kind, cell, filled(options, topic, more))
+        (kind, cell): driver.asked(kind, cell, *filled(options, topic, more, world.another))
         for cell, options in cells.items()
         for kind in FORMATS
     }

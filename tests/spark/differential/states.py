@@ -34,6 +34,7 @@ class World:
 
     open: str
     guarded: str
+    another: str = ""  # a topic of the open broker, which has records and stays as it is
     _producers: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def admin(self) -> Admin:
@@ -109,6 +110,8 @@ def world() -> Iterator[World]:
     }
     with Broker(settings) as broker, Broker({**settings, **guard}, users=USERS) as guarded:
         made = World(broker.bootstrap_servers, guarded.bootstrap_servers)
+        made.another = made.new_topic()
+        made.fill(made.another, 3, 2)
         try:
             yield made
         finally:

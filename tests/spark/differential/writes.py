@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fencepost import Consumer, Record
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.records import to_records
 from tests.spark.differential.comparing import FORMATS, OURS, Cell, Seen
+from tests.spark.differential.frames import NO_TOPIC, ONE, Write
+from tests.spark.differential.odd_writes import ODD_WRITES
 from tests.spark.differential.running import AT_A_TIME, Driver
 from tests.spark.differential.states import BEGIN_MS, World
 
@@ -23,29 +24,13 @@ PARTITIONS: Final = 2
 PATIENCE_MS: Final = "5000"  # how long a record may wait for a partition that does not exist
 
 
-@dataclass(frozen=True)
-class Write:
-    """A frame as a query of SQL, in which NAME is the topic, and the options besides servers and topic.
-
-    None takes an option away. `places`: the partitions of the records are compared, too. `mode`: of a batch write;
-    None leaves it to Spark.
-    """
-
-    frame: str
-    options: Mapping[str, str | None] = field(default_factory=dict)
-    places: bool = False
-    mode: str | None = "append"
-
-
 def _headers(column: str) -> Write:
     return Write(f"select 'v' as value, {column} as headers")
 
 
-NO_TOPIC: Final[dict[str, str | None]] = {"topic": None}
 IMPATIENT: Final[dict[str, str | None]] = {"kafka.max.block.ms": PATIENCE_MS}
-ONE: Final = "select 'v' as value"
 
-WRITES: Final[Mapping[str, Write]] = {
+WRITES: Final[dict[str, Write]] = {
     "strings": Write("select 'k' as key, 'v' as value union all select '', ''"),
     "bytes": Write("select X'00ff' as key, X'76' as value"),
     "null value": Write("select 'k' as key, cast(null as string) as value"),
@@ -122,7 +107,8 @@ MODES: Final[Mapping[str, Write]] = {
 
 def all_writes() -> dict[Cell, Write]:
     """Every frame, as a cell: written as a stream and as a batch."""
-    found = {Cell(FRAME, way, name): asked for way in (STREAM, SAVE) for name, asked in WRITES.items()}
+    frames = WRITES | ODD_WRITES
+    found = {Cell(FRAME, way, name): asked for way in (STREAM, SAVE) for name, asked in frames.items()}
     return found | {Cell(state, SAVE, name): asked for state in (FRAME, BEHIND) for name, asked in MODES.items()}
 
 

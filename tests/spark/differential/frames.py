@@ -1,0 +1,27 @@
+"""A frame for both sinks to write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["NO_TOPIC", "ONE", "Write"]
+
+
+@dataclass(frozen=True)
+class Write:
+    """A frame as a query of SQL, in which NAME is the topic, and the options besides servers and topic.
+
+    None takes an option away. `places`: the partitions of the records are compared, too. `mode`: of a batch write;
+    None leaves it to Spark.
+    """
+
+    frame: str
+    options: Mapping[str, str | None] = field(default_factory=dict)
+    places: bool = False
+    mode: str | None = "append"
+
+
+NO_TOPIC: Final[dict[str, str | None]] = {"topic": None}
+ONE: Final = "select 'v' as value"
