@@ -1,0 +1,148 @@
+"""A query whose checkpoint goes while it runs, or has no room: it ends with the reason, and writes nothing twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from fencepost import Admin, Consumer, Producer, TopicPartition
+from fencepost.broker.embedded import Broker
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.spark
+
+RECORDS = 20
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+class Running:
+    """A query from topic to topic that runs until it is stopped."""
+
+    def __init__(self, spark: Any, broker: Broker, checkpoint: Path, sink: dict[str, str]) -> None:
+        self.spark, self.servers, self.checkpoint, self.sink = spark, broker.bootstrap_servers, checkpoint, sink
+        self.name = f"taken-{uuid.uuid4().hex[:8]}"
+        self.made = 0
+        with Admin(self.servers) as admin:
+            for topic in ("in", "out"):
+                admin.create_topic(f"{self.name}-{topic}", 1)
+        self.add()
+        self.start()
+        until(self.is_up_to_date, within_s=120)
+
+    def add(self) -> None:
+        with Producer(self.servers) as producer:
+            for number in range(self.made, self.made + RECORDS):
+                producer.send(f"{self.name}-in", str(number).encode())
+        self.made += RECORDS
+
+    def start(self) -> None:
+        where = {"kafka.bootstrap.servers": self.servers}
+        rows = self.spark.readStream.format("fencepost").options(**where).option("subscribe", f"{self.name}-in")
+        rows = rows.option("startingOffsets", "earliest").load().select("value")
+        writer = rows.writeStream.format("fencepost").options(**where, **self.sink).option("topic", f"{self.name}-out")
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        self.query = writer.trigger(processingTime="100 milliseconds").start()
+
+    def is_up_to_date(self) -> bool:
+        assert self.query.isActive, self.query.exception()
+        # `offsets` of the next batch come first, so all batches are finished.
+        finished = {path.name for path in (self.checkpoint / "commits").glob("[0-9]*")}
+        planned = {path.name for path in (self.checkpoint / "offsets").glob("[0-9]*")}
+        return sum(self.values().values()) >= self.made and planned == finished
+
+    def ends_with(self, words: str) -> None:
+        with pytest.raises(StreamingQueryException, match=words):
+            self.query.awaitTermination(120)
+
+    def values(self) -> Counter[int]:
+        """Return the committed values."""
+        place = TopicPartition(f"{self.name}-out", 0)
+        found: Counter[int] = Counter()
+        with (
+            Admin(self.servers) as admin,
+            Consumer(self.servers, auto_offset_reset="earliest", isolation_level="read_committed") as consumer,
+        ):
+            end = admin.list_offsets({place: -1})[place].offset
+            consumer.assign([place])
+            while consumer.position(place) < end:
+                found.update(int(record.value or b"-1") for record in consumer.poll(1000))
+        return found
+
+
+@pytest.mark.parametrize("sink", [{}, {"sink.id": "a-name"}], ids=["unnamed", "named"])
+@pytest.mark.parametrize("away", ["all", "metadata"])
+def test_a_checkpoint_that_is_deleted_under_the_query_is_named(
+    spark: Any, broker: Broker, tmp_path: Path, sink: dict[str, str], away: str
+) -> None:
+    """Spark makes the folder again and plans into it. Nothing after that could be told from a new query."""
+    running = Running(spark, broker, tmp_path / "checkpoint", sink)
+    metadata = running.checkpoint / "metadata"
+    text = metadata.read_text()
+    if away == "all":
+        shutil.rmtree(running.checkpoint)
+    else:
+        metadata.unlink()
+    running.add()
+    running.ends_with("CheckpointLostError: batch 1 was not decided.*does not have the file metadata any more")
+    assert running.values() == Counter(range(RECORDS))
+    with pytest.raises(PySparkException, match="STREAMING_CHECKPOINT_MISSING_METADATA_FILE"):
+        running.start()
+    if away == "metadata":  # put back, as the error says
+        metadata.write_text(text)
+        running.start()
+        until(running.is_up_to_date, within_s=120)
+        running.query.stop()
+        assert running.values() == Counter(range(2 * RECORDS))
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """Mount a file system of 400 KB."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_checkpoint_without_room_ends_the_query_and_nothing_comes_twice(
+    spark: Any, broker: Broker, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        running = Running(spark, broker, disk / "checkpoint", {})
+        filler = os.open(disk / "filler", os.O_CREAT | os.O_WRONLY)
+        with contextlib.suppress(OSError):  # until there is no room
+            while True:
+                os.write(filler, bytes(512))
+        os.close(filler)
+        running.add()
+        for _ in range(2):
+            running.ends_with("No space left on device")
+            assert set(running.values().values()) == {1}
+            running.start()
+        running.ends_with("No space left on device")
+        (disk / "filler").unlink()
+        running.start()
+        until(running.is_up_to_date, within_s=120)
+        running.query.stop()
+        assert running.values() == Counter(range(2 * RECORDS))
