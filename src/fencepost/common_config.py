@@ -141,6 +141,9 @@ class CommonConfig(FrozenSettings):
     sasl_oauthbearer_assertion_algorithm: str = setting(
         "RS256", "Algorithm of the signature.", choices=("RS256", "ES256")
     )
+    sasl_oauthbearer_assertion_template_file: str | None = setting(
+        None, "JSON file with further header fields and claims of the token; it is read at each login."
+    )
     sasl_oauthbearer_assertion_claim_iss: str | None = setting(None, "Issuer in the token; default: the client's id.")
     sasl_oauthbearer_assertion_claim_sub: str | None = setting(None, "Subject in the token; default: the client's id.")
     sasl_oauthbearer_assertion_claim_aud: str | None = setting(
@@ -326,12 +329,7 @@ class CommonConfig(FrozenSettings):
             if self.sasl_mechanism != "GSSAPI":
                 self._check_no_effect("sasl_kerberos_", f"sasl_mechanism={self.sasl_mechanism}", "GSSAPI")
             if self.sasl_mechanism == "OAUTHBEARER":
-                sources = (self.sasl_oauth_token_provider, self.token_endpoint(), self.azure_query())
-                if sum(source is not None for source in sources) != 1:
-                    raise ConfigurationError(
-                        "sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider or "
-                        "sasl_oauthbearer_token_endpoint_url, and not both"
-                    )
+                self._check_token_source()
             elif self.sasl_mechanism == "AWS_MSK_IAM":
                 self._check_no_effect("sasl_oauth", "sasl_mechanism=AWS_MSK_IAM", "OAUTHBEARER")
                 self._check_no_effect("sasl_username", "sasl_mechanism=AWS_MSK_IAM", "SCRAM-SHA-512")
@@ -357,6 +355,18 @@ class CommonConfig(FrozenSettings):
                 self._check_no_effect(prefix, here, "SASL_SSL or SASL_PLAINTEXT")
         if "SSL" not in self.security_protocol:
             self._check_no_effect("ssl_", f"security_protocol={self.security_protocol}", "SSL or SASL_SSL")
+
+    def _check_token_source(self) -> None:
+        sources = {
+            "sasl_oauth_token_provider": self.sasl_oauth_token_provider,
+            "sasl_oauthbearer_token_endpoint_url": self.token_endpoint(),
+            "sasl_oauthbearer_metadata_authentication_type=azure_imds": self.azure_query(),
+        }
+        found = [name for name, source in sources.items() if source is not None]
+        if len(found) != 1:
+            raise ConfigurationError(
+                f"sasl_mechanism=OAUTHBEARER needs one of {', '.join(sources)}; set: {', '.join(found) or 'none'}"
+            )
 
     def _check_no_effect(self, prefix: str, setting: str, needed: str) -> None:
         for found in fields(self):

@@ -102,7 +102,8 @@ class ClientAssertion:
         key_file: PEM file with the private key.
         passphrase: Passphrase of the key.
         algorithm: RS256 or ES256.
-        issuer: Its claim `iss`.
+        template: JSON file with further header fields and claims. Its claims replace `iss`, `sub` and `aud`.
+        issuer: Its claim `iss`; "" if only the template may have it.
         subject: Its claim `sub`.
         audience: Its claim `aud`.
         lives_s: Time from its creation to its claim `exp`, in seconds.
@@ -114,6 +115,7 @@ class ClientAssertion:
     key_file: str | None
     passphrase: str | None = field(repr=False)
     algorithm: str
+    template: str | None
     issuer: str
     subject: str
     audience: str
@@ -174,18 +176,23 @@ def _assertion_of(settings: Any, client_id: str | None, url: str) -> ClientAsser
     prefix = "sasl_oauthbearer_assertion_"
     file = settings.sasl_oauthbearer_assertion_file or None
     key_file = settings.sasl_oauthbearer_assertion_private_key_file or None
+    template = settings.sasl_oauthbearer_assertion_template_file or None
     if file is None and key_file is None:
+        if template is not None:
+            raise ConfigurationError(f"{prefix}template_file needs {prefix}private_key_file, which signs the token")
         return None
     issuer = settings.sasl_oauthbearer_assertion_claim_iss or client_id
-    if file is None and not issuer:
+    if file is None and template is None and not issuer:
         raise ConfigurationError(
-            f"{prefix}private_key_file needs sasl_oauthbearer_client_credentials_client_id, or {prefix}claim_iss"
+            f"{prefix}private_key_file needs sasl_oauthbearer_client_credentials_client_id, {prefix}claim_iss, "
+            f"or {prefix}template_file"
         )
     return ClientAssertion(
         file,
         key_file,
         settings.sasl_oauthbearer_assertion_private_key_passphrase,
         settings.sasl_oauthbearer_assertion_algorithm,
+        template,
         issuer or "",
         settings.sasl_oauthbearer_assertion_claim_sub or client_id or issuer or "",
         settings.sasl_oauthbearer_assertion_claim_aud or url,

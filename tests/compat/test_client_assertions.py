@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,23 @@ COMMON = {"bootstrap.servers": "b:1", "security.protocol": "SASL_PLAINTEXT", "sa
 CLAIMS = {f"assertion.claim.{name}": name for name in ("iss", "sub", "aud")}
 
 
-def words(asked: Asked) -> tuple[str | None, dict[str, str], set[str]]:
-    """The request without what differs from time to time: signatures and times."""
+TEMPLATE = {
+    "header": {"kid": "f829d41b", "alg": "none", "x": 1},
+    "payload": {"iss": "of the file", "sub": None, "exp": 1, "groups": ["a", {"b": 2.5}], "admin": False},
+    "comment": "not a part of the token",
+}
+
+
+def words(asked: Asked) -> tuple[str | None, dict[str, str], dict[str, Any], dict[str, Any]]:
+    """The request, with header and claims of its assertion. Signatures are left out, and times are spans."""
     form = dict(asked.form)
     assertion = form.pop("client_assertion", "")
-    decoded: dict[str, Any] = jwt.decode(assertion, options={"verify_signature": False}) if assertion else {}
-    spans = {f"{name}{decoded[name] - decoded['iat']}" for name in ("exp", "nbf") if name in decoded}
-    claims = {f"{name}={decoded[name]}" for name in ("iss", "sub", "aud") if name in decoded}
-    return asked.headers.get("Authorization"), form, spans | claims | ({"jti"} & set(decoded))
+    if not assertion:
+        return asked.headers.get("Authorization"), form, {}, {}
+    claims: dict[str, Any] = jwt.decode(assertion, options={"verify_signature": False})
+    spans = {name: claims[name] - claims["iat"] for name in ("exp", "nbf", "iat") if name in claims}
+    random = {"jti": ""} if "jti" in claims else {}
+    return asked.headers.get("Authorization"), form, jwt.get_unverified_header(assertion), {**claims, **spans, **random}
 
 
 @pytest.mark.java
@@ -42,11 +52,24 @@ def words(asked: Asked) -> tuple[str | None, dict[str, str], set[str]]:
         {"assertion.private.key.file": "KEY", **CLAIMS, "client.credentials.client.id": "orders", "scope": "kafka"},
         {"assertion.private.key.file": "KEY", **CLAIMS, "assertion.claim.jti.include": "true"},
         {"client.credentials.client.id": "orders", "client.credentials.client.secret": "a secret"},
+        {"assertion.private.key.file": "KEY", **CLAIMS, "assertion.template.file": "TEMPLATE"},
+        {"assertion.private.key.file": "KEY", **CLAIMS, "assertion.template.file": "EMPTY"},
+        {
+            "assertion.private.key.file": "KEY",
+            "assertion.template.file": "TEMPLATE",
+            "assertion.claim.iss": "replaced",
+            "assertion.claim.aud": "aud",
+            "assertion.claim.exp.seconds": "30",
+        },
+        {"assertion.file": "FILE", "assertion.template.file": "TEMPLATE"},
     ],
 )
 def test_a_request(settings: dict[str, str], tmp_path: Path) -> None:
     compile_java([SOURCE], tmp_path)
     files = {"KEY": written(tmp_path, RSA), "FILE": str(tmp_path / "assertion.jwt")}
+    files |= {name: str(tmp_path / f"{name}.json") for name in ("TEMPLATE", "EMPTY")}
+    Path(files["TEMPLATE"]).write_text(json.dumps(TEMPLATE))
+    Path(files["EMPTY"]).write_text("{}")
     Path(files["FILE"]).write_text(jwt.encode({"sub": "orders", "iat": 0, "exp": 2**31}, RSA, "RS256"))
     with identity_provider() as provider:
         named = {f"sasl.oauthbearer.{name}": files.get(value, value) for name, value in settings.items()}

@@ -16,6 +16,7 @@ from fencepost.client.client_assertions import ASSERTION_TYPE, assertion_source
 from fencepost.client.outages import is_refusal
 from fencepost.client.sasl import OAuthToken
 from fencepost.errors import AuthenticationError, ConfigurationError
+from fencepost.loopback import is_loopback
 from fencepost.protocol.json_text import parse_json
 from fencepost.sasl_settings import TokenEndpoint
 
@@ -47,7 +48,7 @@ class ClientCredentials:
     assertion: Callable[[], str] | None = None  # returns a client assertion (RFC 7523), which replaces the secret
 
     def __post_init__(self) -> None:
-        need_https("token endpoint", self.url, _is_here, ", the secret goes there")
+        need_https("token endpoint", self.url, is_loopback, ", the secret goes there")
 
     def __call__(self) -> OAuthToken:
         """Return a new token. Raises AuthenticationError for a refusal, OSError for an error that may pass."""
@@ -145,16 +146,9 @@ def need_https(what: str, url: str, may_be_plain: Callable[[str], bool], why: st
 def is_near(host: str) -> bool:
     """Return true for this machine, and for addresses that only its own link has."""
     try:
-        return _is_here(host) or ipaddress.ip_address(host).is_link_local
+        return is_loopback(host) or ipaddress.ip_address(host).is_link_local
     except ValueError:
         return False
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:

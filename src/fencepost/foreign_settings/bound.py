@@ -53,9 +53,8 @@ BOUND: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
         _JAVA_LOGIN,
     ),
     "sasl_login_class": ((), _JAVA_LOGIN),
-    "sasl_oauthbearer_assertion_jwt_template_file": ((), _ASSERTION),
+    "sasl_oauthbearer_assertion_jwt_template_file": ((), "sasl_oauthbearer_assertion_template_file"),
     "sasl_oauthbearer_assertion_private_key_pem": ((), _ASSERTION),
-    "sasl_oauthbearer_assertion_template_file": ((), _ASSERTION),
     "sasl_oauthbearer_grant_type": (("client_credentials",), _JAVA_LOGIN),
     "sasl_oauthbearer_jwt_retriever_class": (
         (f"{_OAUTH}.ClientCredentialsJwtRetriever", f"{_OAUTH}.DefaultJwtRetriever"),

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-__all__ = ["Answer", "BoundedServer", "is_loopback", "is_own_host"]
+__all__ = ["Answer", "BoundedServer", "is_own_host"]
 
 Answer = Callable[[str, str, Mapping[str, str], bytes], tuple[int, Mapping[str, str], bytes]]
 """Maps method, target, headers (lower-case names) and body to status, headers and body. Must not raise."""
@@ -219,13 +219,3 @@ def is_own_host(header: str, names: frozenset[str]) -> bool:
     except ValueError:
         return False
     return True
-
-
-def is_loopback(host: str) -> bool:
-    """Return true if only this machine reaches the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

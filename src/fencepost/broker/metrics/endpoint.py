@@ -100,11 +100,9 @@ def serve_metrics(look: Callable[[], Snapshot], host: str, port: int) -> tuple[i
         ImportError: The package prometheus-client is missing.
         OSError: The address is invalid or the port is in use.
     """
-    from fencepost.broker.metrics.bounded_http import (
-        BoundedServer,
-        is_loopback,
-        is_own_host,
-    )  # imported here because http.server is slow to import
+    # Imported here because http.server is slow to import.
+    from fencepost.broker.metrics.bounded_http import BoundedServer, is_own_host
+    from fencepost.loopback import is_loopback
 
     page, pace = _Page(look), Pace()
     is_private = is_loopback(host)

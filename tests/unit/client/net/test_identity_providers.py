@@ -163,11 +163,55 @@ def test_a_key_that_does_not_fit_is_named(provider: Provider, tmp_path: Path, ke
     assert provider.asked == []
 
 
+def with_template(provider: Provider, folder: Path, text: str) -> OAuthToken:
+    template = folder / "template.json"
+    template.write_text(text)
+    key = written(folder, RSA)
+    return token(token_endpoint_url=provider.url, assertion_private_key_file=key, assertion_template_file=str(template))
+
+
+def test_a_template_has_claims_and_header_fields(provider: Provider, tmp_path: Path) -> None:
+    """It is read for each assertion. Beside it, no setting has to name the client."""
+    with_template(provider, tmp_path, '{"header": {"kid": "1"}, "payload": {"iss": "orders", "aud": ["a", "b"]}}')
+    with_template(provider, tmp_path, '{"header": null, "payload": {"sub": "others"}}')
+    first, second = (asked.form["client_assertion"] for asked in provider.asked)
+    assert jwt.get_unverified_header(first) == {"alg": "RS256", "typ": "JWT", "kid": "1"}
+    assert jwt.get_unverified_header(second) == {"alg": "RS256", "typ": "JWT"}
+    claims = jwt.decode(first, RSA.public_key(), ["RS256"], audience="b")
+    assert {name: claims.get(name) for name in ("iss", "sub", "aud")} == {
+        "iss": "orders",
+        "sub": None,
+        "aud": ["a", "b"],
+    }
+    claims = jwt.decode(second, RSA.public_key(), ["RS256"], audience=provider.url)
+    assert (claims.get("iss"), claims["sub"]) == (None, "others")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is no JSON object"),
+        ("[]", "is no JSON object"),
+        ("{", "is no JSON object"),
+        ('{"header": []}', "header in .* is no object"),
+        ('{"payload": "sub"}', "payload in .* is no object"),
+        ('{"header": {"kid": 1}}', "kid must be text"),
+        ('{"header": {"b64": false}}', "b64 must not be false"),
+    ],
+)
+def test_a_template_that_does_not_fit_is_named(provider: Provider, tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(AuthenticationError, match=f"client assertion: .*template.json.*{words}|{words}"):
+        with_template(provider, tmp_path, text)
+    assert provider.asked == []
+
+
 def test_settings_that_do_not_fit() -> None:
-    with pytest.raises(ConfigurationError, match=r"assertion_private_key_file needs .*client_id, or .*claim_iss"):
+    with pytest.raises(ConfigurationError, match=r"private_key_file needs .*client_id, .*claim_iss, or"):
         config(token_endpoint_url=URL, assertion_private_key_file="key.pem")
     with pytest.raises(ConfigurationError, match=r"needs .*client_id and ..._secret, or .*assertion_file"):
         config(token_endpoint_url=URL, client_credentials_client_id="orders")
+    with pytest.raises(ConfigurationError, match=r"template_file needs .*private_key_file, which signs"):
+        config(token_endpoint_url=URL, assertion_template_file="template.json", client_credentials_client_id="orders")
     with pytest.raises(ConfigurationError, match="assertion_algorithm"):
         config(token_endpoint_url=URL, assertion_algorithm="none")
     with pytest.raises(ConfigurationError, match=r"azure_imds needs sasl_oauthbearer_config, such as query="):

@@ -262,8 +262,24 @@ OIDC = {
     ("settings", "words"),
     [
         ({"security_protocol": "SASL_SSL"}, "needs sasl_username and sasl_password"),
-        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}, "sasl_oauth_token_provider"),
-        ({**OIDC, "sasl_oauth_token_provider": str}, "and not both"),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"},
+            "needs one of sasl_oauth_token_provider, sasl_oauthbearer_token_endpoint_url, .*=azure_imds; set: none$",
+        ),
+        (
+            {**OIDC, "sasl_oauth_token_provider": str},
+            "set: sasl_oauth_token_provider, sasl_oauthbearer_token_endpoint_url$",
+        ),
+        (
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauth_token_provider": str,
+                "sasl_oauthbearer_metadata_authentication_type": "azure_imds",
+                "sasl_oauthbearer_config": "query=resource=a",
+            },
+            "set: sasl_oauth_token_provider, sasl_oauthbearer_metadata_authentication_type=azure_imds$",
+        ),
         ({**OIDC, "sasl_oauthbearer_client_secret": None}, "client_credentials_client_id and ..._secret"),
         (
             {**OIDC, "sasl_mechanism": "PLAIN"},
@@ -280,8 +296,8 @@ OIDC = {
             "unsecuredLoginStringClaim_sub",
         ),
         (
-            {**OIDC, "sasl_oauthbearer_assertion_template_file": "jwt"},
-            "instead: sasl_oauthbearer_assertion_private_key",
+            {**OIDC, "sasl_oauthbearer_assertion_jwt_template_file": "jwt"},
+            "instead: sasl_oauthbearer_assertion_template_file",
         ),
         ({**OIDC, "sasl_oauthbearer_grant_type": "jwt-bearer"}, "only client_credentials is possible here"),
         ({**OIDC, "sasl_login_callback_handler_class": "com.example.Mine"}, "only org.apache.*LoginCallbackHandler is"),
