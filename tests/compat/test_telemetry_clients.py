@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.broker.metrics.pushed import PushingClient
-from fencepost.client.admin.configs import CLIENT_METRICS_RESOURCE
+from fencepost.client.admin.configs import CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, ConfigChange, ConfigResource
 from fencepost.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -25,6 +26,9 @@ from tests.support.raw_client import RawClient
 from tests.support.waiting import until
 
 SOURCE = Path(__file__).with_name("java_telemetry") / "Pushes.java"
+SHARES = SOURCE.with_name("SharePushes.java")
+OF_PARTITIONS = {f"org.apache.kafka.consumer.fetch.manager.records.{what}" for what in ("lag", "lead")}
+OF_SHARES = "org.apache.kafka.consumer.share."
 RECORDS = 100
 Kind = tuple[str, bool, tuple[str, ...]]
 """A metric: its name, True for a sum, and its labels."""
@@ -60,12 +64,15 @@ def test_java(broker: Broker, tmp_path: Path) -> None:
     """The consumer's last push, at its end, tells of all records. The producer makes none when it is closed."""
     topic = "java"
     compile_java([SOURCE], tmp_path)
-    command = java_program("Pushes", broker.bootstrap_servers, topic, str(RECORDS), folder=tmp_path)
+    stop = tmp_path / "stop"
+    command = java_program("Pushes", broker.bootstrap_servers, topic, str(RECORDS), str(stop), folder=tmp_path)
     known: set[Kind] = set()  # of all pushes: the last one of a consumer may have no metrics of partitions any more
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(subprocess.run, command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
         while not running.done():
             known |= {kind for client in clients(broker, f"java-{topic}") for kind in kinds(client)}
+            if {name for name, _, _ in known} >= OF_PARTITIONS:
+                stop.touch()
             time.sleep(0.02)
     run = running.result()
     told = [line.split()[1:] for line in run.stdout.splitlines() if line.startswith("> ")]
@@ -108,6 +115,54 @@ def assert_ours_are_named_alike(broker: Broker, known: set[Kind]) -> None:
     names = {kind for client in clients(broker, "ours") for kind in kinds(client)}
     assert len(names) > 40
     assert names - known == set()
+
+
+@pytest.mark.java
+def test_share_consumers(broker: Broker, tmp_path: Path) -> None:
+    """Java's share consumer and ours read the same records, and push metrics of the same names and totals."""
+    compile_java([SHARES], tmp_path)
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        for topic in ("java-shares", "shares"):
+            admin.create_topic(topic, 2)
+            earliest = [ConfigChange("share.auto.offset.reset", "earliest")]
+            admin.incremental_alter_configs({ConfigResource(topic, GROUP_RESOURCE): earliest})
+            with fencepost.Producer(broker.bootstrap_servers) as producer:
+                for number in range(RECORDS):
+                    producer.send(topic, b"%d" % number)
+    stop = tmp_path / "stop"
+    arguments = (broker.bootstrap_servers, "java-shares", str(RECORDS), str(stop))
+    with ThreadPoolExecutor(1) as pool:
+        command = java_program("SharePushes", *arguments, folder=tmp_path)
+        running = pool.submit(subprocess.run, command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+        until(lambda: running.done() or totals(broker, "java-java-shares")["records.consumed"] == RECORDS)
+        stop.touch()
+        assert f"> read {RECORDS}" in running.result().stdout
+    with fencepost.ShareConsumer(broker.bootstrap_servers, client_id="ours-shares", group_id="shares") as consumer:
+        consumer.subscribe(["shares"])
+        read, deadline = 0, time.monotonic() + PATIENCE_S
+        while read < RECORDS and time.monotonic() < deadline:
+            read += len(consumer.poll(1_000))
+        consumer.commit()
+    (java,), (ours,) = clients(broker, "java-java-shares"), clients(broker, "ours-shares")
+    expected = {"records.consumed": RECORDS, "acknowledgements.send": RECORDS, "acknowledgements.error": 0}
+    for seen in (totals(broker, "java-java-shares"), totals(broker, "ours-shares")):
+        assert {name: seen[name] for name in expected} == expected
+        assert seen["fetch"] > 0
+        assert seen["bytes.consumed"] > RECORDS
+    own = {kind for kind in kinds(ours) if kind[0].startswith(OF_SHARES)}
+    assert {name for name, _, _ in own} >= {f"{OF_SHARES}coordinator.{of}.total" for of in ("heartbeat", "rebalance")}
+    assert len(own) > 10
+    assert kinds(ours) - kinds(java) == set()
+
+
+def totals(broker: Broker, client_id: str) -> dict[str, float]:
+    """The totals of a share consumer's fetches in its last push, by short names; 0 for others."""
+    found: dict[str, float] = defaultdict(float)
+    for client in clients(broker, client_id):
+        for name, value in values(client).items():
+            if name.startswith(f"{OF_SHARES}fetch.manager.") and name.endswith(".total"):
+                found[name.removeprefix(f"{OF_SHARES}fetch.manager.").removesuffix(".total")] = value
+    return found
 
 
 def test_librdkafka(broker: Broker) -> None:

@@ -254,12 +254,28 @@ class ShareConsumerMetrics:
     acknowledgements_error_total: int = 0  # records
     share_sessions_total: int = 0
     share_sessions_lost_total: int = 0
+    fetch_total: int = 0
+    fetch_latency_ms_total: int = 0
+    fetch_latency_ms_max: int = 0
+    fetch_throttle_ms_total: int = 0
+    fetch_throttle_ms_max: int = 0
+    bytes_consumed_total: int = 0  # of fetched batches as they are stored
+    rebalance_total: int = 0  # changes of the assignment
     heartbeat_total: int = 0
     heartbeat_failed_total: int = 0
 
+    def fetched(self, latency_ms: int, throttle_ms: int) -> None:
+        """Count a response to a fetch. The latency includes the time for which the broker waits for records."""
+        self.fetch_total += 1
+        self.fetch_latency_ms_total += latency_ms
+        self.fetch_latency_ms_max = max(self.fetch_latency_ms_max, latency_ms)
+        self.fetch_throttle_ms_total += throttle_ms
+        self.fetch_throttle_ms_max = max(self.fetch_throttle_ms_max, throttle_ms)
+
     def snapshot(self) -> dict[str, float]:
-        """Return all counters."""
-        return asdict(self)
+        """Return all counters and the average latency."""
+        found: dict[str, float] = asdict(self)
+        return found | {"fetch_latency_ms_avg": _ratio(self.fetch_latency_ms_total, self.fetch_total)}
 
 
 @dataclass(slots=True)

@@ -1,3 +1,4 @@
+import java.io.File;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
@@ -6,8 +7,9 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 
 /**
- * A producer and a consumer that push their metrics, as they do by default. Arguments: brokers, topic, records. Each line
- * on stdout that begins with ">" has words: "id" CLIENT INSTANCE-ID, "read" RECORDS, "closed" CLIENT MS.
+ * A producer and a consumer that push their metrics, as they do by default. Arguments: brokers, topic, records, file. The
+ * consumer polls until the file exists. Each line on stdout that begins with ">" has words: "id" CLIENT INSTANCE-ID,
+ * "read" RECORDS, "closed" CLIENT MS.
  */
 public final class Pushes {
     public static void main(String[] arguments) throws Exception {
@@ -24,7 +26,8 @@ public final class Pushes {
         KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings);
         consumer.subscribe(List.of(topic));
         int read = 0;
-        for (int sent = 0; sent < records || read < records;) {
+        File stop = new File(arguments[3]);
+        for (int sent = 0; sent < records || read < records || !stop.exists();) {
             if (sent < records) {
                 producer.send(new ProducerRecord<>(topic, "value " + sent++)).get();
             }

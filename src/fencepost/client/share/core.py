@@ -28,7 +28,7 @@ from fencepost.client.share.in_hand import InHand
 from fencepost.client.share.member import ShareMember
 from fencepost.client.share.session import SharePlace, ShareReadSession
 from fencepost.client.telemetry.reporting import ReportingCore
-from fencepost.client.telemetry.standard_names import CONSUMER
+from fencepost.client.telemetry.standard_names import SHARE_CONSUMER
 from fencepost.client.types import AcknowledgeType, TopicPartition
 from fencepost.config import ShareConsumerConfig
 from fencepost.errors import (
@@ -74,7 +74,7 @@ class Shared:
 class ShareConsumerCore(ReportingCore):
     """A member of a share group. Everything runs in the runtime, one call at a time except wakeup."""
 
-    ROLE = CONSUMER
+    ROLE = SHARE_CONSUMER
 
     def __init__(self, cluster: Cluster, config: ShareConsumerConfig, call_user: CallUser = call_here) -> None:
         self.cluster = cluster

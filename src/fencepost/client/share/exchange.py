@@ -283,6 +283,7 @@ class Exchange:
                 timeout_ms=request.max_wait_ms + config.request_timeout_ms,
                 server_ms=request.max_wait_ms,
             )
+            self._metrics.fetched(self._runtime.now_ms() - sent_ms, reply.throttle_time_ms)
             if reply.error_code != 0:
                 self._refused(broker, reply.error_code, reply.error_message)
                 return
@@ -403,6 +404,7 @@ class Exchange:
         self._cluster.lasting_errors.over(f"share fetch of {name.topic}-{name.partition}")
         if not data.acquired_records:
             return
+        self._metrics.bytes_consumed_total += len(data.records)
         taken = take(
             name,
             data.records,

@@ -166,12 +166,14 @@ class ShareMember:
         self.epoch = reply.member_epoch
         self._interval_ms = reply.heartbeat_interval_ms or self._interval_ms
         if reply.assignment is not None:
-            self._goal = {
+            goal = {
                 SharePlace(topic.topic_id, number)
                 for topic in reply.assignment.topic_partitions
                 if topic.topic_id is not None
                 for number in topic.partitions
             }
+            self._metrics.rebalance_total += goal != self._goal
+            self._goal = goal
         await self._look(topics)
         return self._interval_ms if len(self.places) == len(self._goal) else min(self._interval_ms, WAIT_STEP_MS)
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from fencepost.client.metrics import Series, parts_of
 from fencepost.protocol.telemetry.otlp_writing import DELTA, GAUGE, TOTAL, NumberPoint
 
-__all__ = ["ADMIN", "CONSUMER", "PRODUCER", "Metric", "Role", "chosen"]
+__all__ = ["ADMIN", "CONSUMER", "PRODUCER", "SHARE_CONSUMER", "Metric", "Role", "chosen"]
 
 _MS: Final = 1_000
 
@@ -110,6 +110,23 @@ CONSUMER: Final = Role(
         _Row("topic_bytes_consumed_total", "fetch.manager.bytes.consumed.total"),
         _Row("partition_records_lag", "fetch.manager.records.lag", GAUGE),
         _Row("partition_records_lead", "fetch.manager.records.lead", GAUGE),
+    ),
+)
+SHARE_CONSUMER: Final = Role(
+    "org.apache.kafka.consumer.",
+    (
+        *_OF_CONNECTIONS,
+        _Row("heartbeat_total", "share.coordinator.heartbeat.total"),
+        _Row("rebalance_total", "share.coordinator.rebalance.total"),
+        _Row("fetch_total", "share.fetch.manager.fetch.total"),
+        _Row("fetch_latency_ms_total", "share.fetch.manager.fetch.latency.avg", GAUGE, ("fetch_total",)),
+        _Row("fetch_latency_ms_max", "share.fetch.manager.fetch.latency.max", GAUGE),
+        _Row("fetch_throttle_ms_total", "share.fetch.manager.fetch.throttle.time.avg", GAUGE, ("fetch_total",)),
+        _Row("fetch_throttle_ms_max", "share.fetch.manager.fetch.throttle.time.max", GAUGE),
+        _Row("records_consumed_total", "share.fetch.manager.records.consumed.total"),
+        _Row("bytes_consumed_total", "share.fetch.manager.bytes.consumed.total"),
+        _Row("acknowledgements_send_total", "share.fetch.manager.acknowledgements.send.total"),
+        _Row("acknowledgements_error_total", "share.fetch.manager.acknowledgements.error.total"),
     ),
 )
 ADMIN: Final = Role("org.apache.kafka.admin.client.", _OF_CONNECTIONS)
