@@ -42,7 +42,7 @@ FOR_USERS = {
     "counters, which are read by their fields": "*_total",
     "what a simulated run tells": "repairs",
     "names of confluent-kafka": (
-        "operation_timeout acl_binding_filter acl_binding_filters alterations id_string isr isrs is_synonym Type "
+        "operation_timeout id_string isr isrs is_synonym Type "
         "restype_int add_incremental_config is_simple_consumer_group partition_assignor for_timestamp "
         "orig_broker_name"
     ),

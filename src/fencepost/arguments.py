@@ -305,3 +305,13 @@ _PLAIN: Final[dict[Any, Callable[[Any], ValueKind]]] = {
     float: lambda default: _number(_lowest(default)),
     str: lambda default: _text(may_be_empty=default == ""),
 }
+
+
+def is_loopback(host: str) -> bool:
+    """Return true for "localhost" and for an address in 127.0.0.0/8 or ::1."""
+    import ipaddress  # imported here because few programs need it
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

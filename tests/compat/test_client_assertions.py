@@ -37,7 +37,7 @@ def words(asked: Asked) -> tuple[str | None, dict[str, str], dict[str, Any], dic
     if not assertion:
         return asked.headers.get("Authorization"), form, {}, {}
     claims: dict[str, Any] = jwt.decode(assertion, options={"verify_signature": False})
-    spans = {name: claims[name] - claims["iat"] for name in ("exp", "nbf", "iat") if name in claims}
+    spans: dict[str, Any] = {name: claims[name] - claims["iat"] for name in ("exp", "nbf", "iat") if name in claims}
     random = {"jti": ""} if "jti" in claims else {}
     return asked.headers.get("Authorization"), form, jwt.get_unverified_header(assertion), {**claims, **spans, **random}
 

@@ -50,7 +50,8 @@ ABSENT: Final[Mapping[str, str]] = {
     "admin.GroupMetadata": "it is a result of list_groups, which is refused",
 }
 
-_OWN_CALL: Final = "creates no topic; `orig_broker_id` is -1"
+_NO_BROKER: Final = "without a broker the code is `_TIMED_OUT` instead of `_TRANSPORT` or `_ALL_BROKERS_DOWN`"
+_OWN_CALL: Final = f"creates no topic; `orig_broker_id` is -1; {_NO_BROKER}"
 _NO_LOGIN = "raises a UsageError for a client that does not log in with PLAIN or SCRAM"
 _NO_FUTURE_CHANGE: Final = "the result comes when all brokers show the change"
 DIFFERENCES: Final[Mapping[str, str]] = {
@@ -62,12 +63,22 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "Producer.close": "waits at most 30 s for deliveries",
     "Producer.flush": "if several callbacks raise, each call raises the exception of one of them",
     "Producer.list_topics": _OWN_CALL,
+    "Producer.send_offsets_to_transaction": "waits for a topic that does not exist until the timeout, and then raises "
+    "`_TIMED_OUT`; `group_metadata` is an object, and bytes raise a TypeError",
+    "Producer.commit_transaction": "after a record that was refused locally, the code is that of the record instead of "
+    "`_INCONSISTENT`",
     "Producer.poll": "returns the number of reports; librdkafka counts groups of them",
     "Producer.produce": "a callback that is no function raises a TypeError at once, and so does an empty topic name a "
-    "KafkaException; a record without any callback whose delivery fails is logged",
+    "KafkaException; a record without any callback whose delivery fails is logged; a negative partition or timestamp "
+    "is refused at once; names of headers are text, and other types are not converted; a record for a partition that "
+    "does not exist fails after a minute if the topic was not known before, and the topic's later records wait for it",
     "Producer.produce_batch": "headers are sent; confluent-kafka leaves them out",
     "Consumer.assign": "raises a UsageError for a subscribed consumer outside of on_assign, and in on_assign for other "
-    "partitions than it got",
+    "partitions than it got; a negative partition is refused",
+    "Consumer.unassign": "raises a UsageError for a subscribed consumer outside of on_revoke and on_lost",
+    "Consumer.get_watermark_offsets": _NO_BROKER,
+    "Consumer.offsets_for_times": f"{_NO_BROKER}; a negative time raises `_INVALID_ARG`, except for OFFSET_BEGINNING "
+    "and OFFSET_END; a partition that is named twice may have two times",
     "Consumer.assignment": "offsets are OFFSET_INVALID; in on_assign it has the new partitions already",
     "Consumer.commit": "fails if one partition fails, and retries temporary errors for up to 60 s; on_commit gets the "
     "committed partitions only",
@@ -75,15 +86,17 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "Consumer.incremental_assign": "for a subscribed consumer in on_assign only",
     "Consumer.list_topics": _OWN_CALL,
     "Consumer.pause": "takes effect at once, also for records that were fetched",
-    "Consumer.poll": "one thread at a time: another thread's call raises a UsageError; automatic commits happen in "
-    "these calls instead of a thread of their own; an error that lasts is returned again and again; "
-    "after max.poll.interval.ms the consumer joins again and calls on_lost, without `_MAX_POLL_EXCEEDED`",
+    "Consumer.poll": "one thread at a time: another thread's call and a call in a callback raise a UsageError; "
+    "automatic commits happen in these calls instead of a thread of their own; an error that lasts is returned again "
+    "and again; after max.poll.interval.ms the consumer joins again and calls on_lost, without `_MAX_POLL_EXCEEDED`",
     "Consumer.consume": "as `Consumer.poll`",
     "Producer.set_sasl_credentials": _NO_LOGIN,
     "Consumer.set_sasl_credentials": _NO_LOGIN,
     "admin.AdminClient.set_sasl_credentials": _NO_LOGIN,
-    "Consumer.seek": "OFFSET_STORED and OFFSET_INVALID are refused; it works before the first poll, too",
-    "Consumer.subscribe": "with several names of which one is a pattern, all are sent as one pattern",
+    "Consumer.seek": "OFFSET_STORED, OFFSET_INVALID and unknown negative offsets are refused; it works before the "
+    "first poll, too",
+    "Consumer.subscribe": "with several names of which one is a pattern, all are sent as one pattern; names are "
+    "checked, and other types are not converted to text",
     "Consumer.unsubscribe": "calls on_revoke at once, instead of in the next poll()",
     "admin.AdminClient.alter_consumer_group_offsets": "a group with members fails as a whole",
     "admin.AdminClient.create_partitions": f"{_NO_FUTURE_CHANGE}; `replica_assignment` is refused",
@@ -92,6 +105,11 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "admin.AdminClient.incremental_alter_configs": f"{_NO_FUTURE_CHANGE}; `broker` is refused",
     "admin.AdminClient.list_consumer_groups": "an error of a broker fails the call; `errors` is empty",
     "admin.AdminClient.list_topics": _OWN_CALL,
+    "admin.AdminClient.create_acls": _NO_FUTURE_CHANGE,
+    "admin.AdminClient.delete_acls": _NO_FUTURE_CHANGE,
+    "admin.AdminClient.alter_user_scram_credentials": _NO_FUTURE_CHANGE,
+    "admin.AdminClient.elect_leaders": "takes `operation_timeout`, without effect; a negative `request_timeout` "
+    "raises a ValueError",
     "admin.AdminClient.poll": "without error_cb it has nothing to wait for; futures need no poll",
     "admin.ConfigEntry": "`synonyms` is empty",
 }

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import quote_plus, urlencode, urlsplit
 
+from fencepost.arguments import is_loopback
 from fencepost.client.client_assertions import ASSERTION_TYPE, assertion_source
 from fencepost.client.outages import is_refusal
 from fencepost.client.sasl import OAuthToken
 from fencepost.errors import AuthenticationError, ConfigurationError
-from fencepost.loopback import is_loopback
 from fencepost.protocol.json_text import parse_json
 from fencepost.sasl_settings import TokenEndpoint
 

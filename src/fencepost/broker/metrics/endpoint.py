@@ -101,8 +101,8 @@ def serve_metrics(look: Callable[[], Snapshot], host: str, port: int) -> tuple[i
         OSError: The address is invalid or the port is in use.
     """
     # Imported here because http.server is slow to import.
+    from fencepost.arguments import is_loopback
     from fencepost.broker.metrics.bounded_http import BoundedServer, is_own_host
-    from fencepost.loopback import is_loopback
 
     page, pace = _Page(look), Pace()
     is_private = is_loopback(host)

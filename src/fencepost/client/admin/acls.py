@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.cluster import AnyNode, Controller
-from fencepost.errors import error_for
+from fencepost.errors import KafkaError, error_for
 from fencepost.protocol.acls import AclOperation, AclPermission, PatternType, ResourceType, operations_in
 from fencepost.protocol.messages import create_acls as ca
 from fencepost.protocol.messages import delete_acls as da
@@ -83,7 +83,12 @@ class AdminAcls(AdminBase):
             ClusterAuthorizationError: The principal may not change rules.
             BrokerError: The broker rejected a rule.
         """
-        wanted, deadline_ms = list(acls), self._deadline(api_timeout_ms)
+        for error in await self._create_each(list(acls), self._deadline(api_timeout_ms)):
+            if error is not None:
+                raise error
+
+    async def _create_each(self, wanted: Sequence[Acl], deadline_ms: int) -> list[KafkaError | None]:
+        """Add rules, and wait until all responding brokers show them. Return the error of each, or None."""
         creations = [
             ca.AclCreation(
                 resource_type=acl.resource_type,
@@ -103,16 +108,19 @@ class AdminAcls(AdminBase):
             deadline_ms=deadline_ms,
             code_of=lambda answer: _first_code(answer.results),
         )
-        for acl, result in zip(wanted, reply.results, strict=True):
-            if result.error_code != 0:
-                raise error_for(result.error_code, f"add the rule that {acl}", result.error_message)
+        errors = [
+            None if code == 0 else error_for(code, f"add the rule that {acl}", message)
+            for acl, (code, message) in zip(wanted, map(_answer, reply.results), strict=True)
+        ]
+        added = {acl for acl, error in zip(wanted, errors, strict=True) if error is None}
 
         async def look(node_id: int) -> str:
-            missing = set(wanted) - set(await self._rules_at(node_id, AclFilter(), deadline_ms))
-            return f"{len(wanted) - len(missing)} of {len(wanted)} rules" if missing else ""
+            missing = added - set(await self._rules_at(node_id, AclFilter(), deadline_ms))
+            return f"{len(added) - len(missing)} of {len(added)} rules" if missing else ""
 
-        if wanted:
+        if added:
             await self._until_shown("new ACLs", look, deadline_ms)
+        return errors
 
     async def _rules_at(self, node_id: int, wanted: AclFilter, deadline_ms: int) -> list[Acl]:
         """Return the matching rules that this broker shows. Raises KafkaError."""
@@ -145,7 +153,15 @@ class AdminAcls(AdminBase):
             KafkaTimeoutError: The brokers did not answer, or the rules are deleted and a broker still shows some.
             KafkaError: The broker rejected the deletion.
         """
-        deadline_ms = self._deadline(api_timeout_ms)
+        gone: set[Acl] = set()
+        for outcome in await self._delete_each(filters, self._deadline(api_timeout_ms)):
+            if isinstance(outcome, KafkaError):
+                raise outcome
+            gone.update(outcome)
+        return sorted(gone)
+
+    async def _delete_each(self, filters: Iterable[AclFilter], deadline_ms: int) -> list[list[Acl] | KafkaError]:
+        """Delete rules, and wait until no responding broker shows them. Return each filter's rules, or its error."""
         wanted = [_matching(da.DeleteAclsFilter, acl_filter) for acl_filter in filters]
         reply: da.DeleteAclsResponse = await self.cluster.call(
             Controller(),
@@ -154,23 +170,8 @@ class AdminAcls(AdminBase):
             deadline_ms=deadline_ms,
             code_of=lambda answer: _first_code(answer.filter_results),
         )
-        gone = set()
-        for result in reply.filter_results:
-            _raise(result.error_code, result.error_message)
-            for acl in result.matching_acls:
-                _raise(acl.error_code, acl.error_message)
-            gone |= {
-                Acl(
-                    ResourceType(acl.resource_type),
-                    acl.resource_name,
-                    acl.principal,
-                    AclOperation(acl.operation),
-                    AclPermission(acl.permission_type),
-                    PatternType(acl.pattern_type),
-                    acl.host,
-                )
-                for acl in result.matching_acls
-            }
+        outcomes = [_deleted(result) for result in reply.filter_results]
+        gone = {acl for outcome in outcomes if not isinstance(outcome, KafkaError) for acl in outcome}
 
         async def look(node_id: int) -> str:
             left = gone.intersection(await self._rules_at(node_id, AclFilter(), deadline_ms))
@@ -178,7 +179,7 @@ class AdminAcls(AdminBase):
 
         if gone:
             await self._until_shown("deletion of ACLs", look, deadline_ms)
-        return sorted(gone)
+        return outcomes
 
     async def authorized_operations(self, *, api_timeout_ms: int | None = None) -> frozenset[AclOperation] | None:
         """Return the operations on the cluster that this principal may perform (KIP-430).
@@ -221,9 +222,29 @@ def _rules(reply: de.DescribeAclsResponse) -> list[Acl]:
     )
 
 
-def _raise(code: int, message: str | None) -> None:
-    if code != 0:
-        raise error_for(code, "delete ACLs", message)
+def _deleted(result: da.DeleteAclsFilterResult) -> list[Acl] | KafkaError:
+    """Return the deleted rules of a filter, sorted, or its first error."""
+    for code, message in (_answer(result), *map(_answer, result.matching_acls)):
+        if code != 0:
+            return error_for(code, "delete ACLs", message)
+    return sorted(
+        Acl(
+            ResourceType(acl.resource_type),
+            acl.resource_name,
+            acl.principal,
+            AclOperation(acl.operation),
+            AclPermission(acl.permission_type),
+            PatternType(acl.pattern_type),
+            acl.host,
+        )
+        for acl in result.matching_acls
+    )
+
+
+def _answer(
+    result: ca.AclCreationResult | da.DeleteAclsFilterResult | da.DeleteAclsMatchingAcl,
+) -> tuple[int, str | None]:
+    return result.error_code, result.error_message
 
 
 def _first_code(results: Sequence[ca.AclCreationResult] | Sequence[da.DeleteAclsFilterResult]) -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.cluster import AnyNode, Controller
-from fencepost.errors import ConfigurationError, error_for
+from fencepost.errors import ConfigurationError, KafkaError, error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import alter_user_scram_credentials as au
 from fencepost.protocol.messages import describe_user_scram_credentials as du
@@ -30,13 +30,19 @@ class ScramCredential(NamedTuple):
 class ScramUpsertion:
     """Set a user's password for a mechanism. It is salted locally and never sent to the broker.
 
-    Brokers accept 4096 to 16384 iterations.
+    Attributes:
+        user: The user.
+        mechanism: The mechanism.
+        password: The password; text is encoded as UTF-8.
+        iterations: Brokers accept 4096 to 16384.
+        salt: Bytes that no other password has; None: random ones.
     """
 
     user: str
     mechanism: ScramMechanism
-    password: str = field(repr=False)
+    password: str | bytes = field(repr=False)
     iterations: int = FEWEST_ITERATIONS
+    salt: bytes | None = field(default=None, repr=False)
 
 
 class ScramDeletion(NamedTuple):
@@ -90,13 +96,19 @@ class AdminScram(AdminBase):
             ClusterAuthorizationError: The principal may not alter the cluster.
             UnsupportedVersionError: The broker is older than Kafka 2.7.
         """
-        wanted, deadline_ms = list(changes), self._deadline(api_timeout_ms)
+        for error in (await self._alter_each(list(changes), self._deadline(api_timeout_ms))).values():
+            raise error
+
+    async def _alter_each(
+        self, wanted: Sequence[ScramUpsertion | ScramDeletion], deadline_ms: int
+    ) -> dict[str, KafkaError]:
+        """Make changes, and wait until all responding brokers show them. Return the errors of rejected users."""
         deletions, upsertions = [], []
         for change in wanted:
             if isinstance(change, ScramDeletion):
                 deletions.append(au.ScramCredentialDeletion(name=change.user, mechanism=change.mechanism))
             else:
-                upsertions.append(_salted(change, self.cluster.runtime.nonce().encode()))
+                upsertions.append(_salted(change, change.salt or self.cluster.runtime.nonce().encode()))
         reply: au.AlterUserScramCredentialsResponse = await self.cluster.call(
             Controller(),
             au.AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions),
@@ -104,19 +116,23 @@ class AdminScram(AdminBase):
             deadline_ms=deadline_ms,
             code_of=lambda answer: next((user.error_code for user in answer.results if user.error_code != 0), 0),
         )
-        for result in reply.results:
-            if result.error_code != 0:
-                raise error_for(result.error_code, f"alter user {result.user!r}", result.error_message)
+        errors = {
+            result.user: error_for(result.error_code, f"alter user {result.user!r}", result.error_message)
+            for result in reply.results
+            if result.error_code != 0
+        }
+        made = [change for change in wanted if change.user not in errors]
 
         async def look(node_id: int) -> str:
-            question = _question(sorted({change.user for change in wanted}))
+            question = _question(sorted({change.user for change in made}))
             found = _credentials(await self._ask_once(node_id, question, (0, 0), deadline_ms))
             shown = {(one.user, one.mechanism): one.iterations for one in found}
-            old = [change for change in wanted if shown.get((change.user, change.mechanism)) != _rounds(change)]
+            old = [change for change in made if shown.get((change.user, change.mechanism)) != _rounds(change)]
             return f"other credentials of {', '.join(sorted({change.user for change in old}))}" if old else ""
 
-        if wanted:
+        if made:
             await self._until_shown("SCRAM credentials", look, deadline_ms)
+        return errors
 
 
 def _rounds(change: ScramUpsertion | ScramDeletion) -> int | None:
@@ -151,10 +167,11 @@ def _salted(change: ScramUpsertion, salt: bytes) -> au.ScramCredentialUpsertion:
     if change.iterations > MOST_ITERATIONS:
         raise ConfigurationError(f"iterations is {change.iterations}; it must be at most {MOST_ITERATIONS}")
     rounds = max(1, change.iterations)
+    password = change.password.encode() if isinstance(change.password, str) else change.password
     return au.ScramCredentialUpsertion(
         name=change.user,
         mechanism=change.mechanism,
         iterations=change.iterations,
         salt=salt,
-        salted_password=hashlib.pbkdf2_hmac(algorithm, change.password.encode(), salt, rounds),
+        salted_password=hashlib.pbkdf2_hmac(algorithm, password, salt, rounds),
     )

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import fencepost
 from fencepost.compat.confluent_kafka import admin
-from fencepost.compat.confluent_kafka.admin_kinds import (
+from fencepost.compat.confluent_kafka.administration.kinds import (
     ConsumerGroupState,
     ConsumerGroupType,
     ElectionType,
     IsolationLevel,
 )
-from fencepost.compat.confluent_kafka.admin_values import (
+from fencepost.compat.confluent_kafka.administration.values import (
     ConsumerGroupTopicPartitions,
     Node,
     TopicCollection,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fencepost.compat.confluent_kafka.admin_client import AdminClient
-from fencepost.compat.confluent_kafka.admin_kinds import (
+from fencepost.compat.confluent_kafka.administration.acls import AclBinding, AclBindingFilter
+from fencepost.compat.confluent_kafka.administration.client import AdminClient
+from fencepost.compat.confluent_kafka.administration.kinds import (
     AclOperation,
     AclPermissionType,
     AlterConfigOpType,
@@ -12,16 +13,14 @@ from fencepost.compat.confluent_kafka.admin_kinds import (
     ResourceType,
     ScramMechanism,
 )
-from fencepost.compat.confluent_kafka.admin_refused import (
-    AclBinding,
-    AclBindingFilter,
+from fencepost.compat.confluent_kafka.administration.scram import (
     ScramCredentialInfo,
     UserScramCredentialAlteration,
     UserScramCredentialDeletion,
     UserScramCredentialsDescription,
     UserScramCredentialUpsertion,
 )
-from fencepost.compat.confluent_kafka.admin_values import (
+from fencepost.compat.confluent_kafka.administration.values import (
     ConfigEntry,
     ConfigResource,
     ConsumerGroupDescription,

@@ -8,7 +8,7 @@ import time
 import weakref
 from asyncio import run_coroutine_threadsafe
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fencepost.client.blocking.consumer import Consumer as OurConsumer
 from fencepost.client.rebalance import RebalanceListener
@@ -16,14 +16,37 @@ from fencepost.client.types import OffsetAt, OffsetSpec
 from fencepost.client.types import TopicPartition as Place
 from fencepost.compat.confluent_kafka.clients import refusal
 from fencepost.compat.confluent_kafka.errors import local_error
-from fencepost.compat.confluent_kafka.values import OFFSET_BEGINNING, OFFSET_END, TopicPartition, place_of
+from fencepost.compat.confluent_kafka.values import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    TopicPartition,
+    place_of,
+)
 
 __all__ = ["Assignments"]
 
-_LOGICAL: Final = {OFFSET_BEGINNING: OffsetSpec.EARLIEST, OFFSET_END: OffsetSpec.LATEST}
+_DEFAULT: Final = (OFFSET_STORED, OFFSET_INVALID)  # the committed position
+_TAIL: Final = -2000  # librdkafka: this minus a number of records means so many records before the end
+
+
+class _Start(NamedTuple):
+    """A start position: `back` records before the offset of `spec`."""
+
+    spec: OffsetSpec
+    back: int = 0
+
+
+_LOGICAL: Final = {OFFSET_BEGINNING: _Start(OffsetSpec.EARLIEST), OFFSET_END: _Start(OffsetSpec.LATEST)}
 
 Callback = Callable[[Any, list[TopicPartition]], Any]
-Starts = dict[Place, OffsetSpec]
+Starts = dict[Place, _Start]
+
+
+def _start_of(offset: int) -> _Start | None:
+    """Return the position for a logical offset; None for other offsets."""
+    return _Start(OffsetSpec.LATEST, _TAIL - offset) if offset < _TAIL else _LOGICAL.get(offset)
 
 
 class _Listener(RebalanceListener):
@@ -86,9 +109,11 @@ class Assignments:
 
     def unsubscribe(self) -> None:
         """Leave the group and forget all partitions."""
-        self._client.unsubscribe()
-        self._subscribed = False
-        self._end_all()
+        try:
+            self._client.unsubscribe()
+        finally:  # on_revoke may have raised
+            self._subscribed = False
+            self._end_all()
 
     def told(self, kind: str, places: list[Place]) -> None:
         """Call the callback for a rebalance."""
@@ -126,7 +151,12 @@ class Assignments:
         elif self._subscribed:
             raise local_error("_STATE", "incremental_assign() of a subscribed consumer is possible in on_assign only")
         else:
-            self._client.incremental_assign([place_of(each) for each in partitions])
+            self._check_offsets(partitions)
+            places = [place_of(each) for each in partitions]
+            again = sorted(set(places) & set(self._client.assignment()))
+            if again:
+                raise local_error("_CONFLICT", f"incremental_assign(): assigned already: {again}")
+            self._client.incremental_assign(places)
         self._begin(partitions)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
@@ -145,6 +175,7 @@ class Assignments:
 
     def replace(self, partitions: list[TopicPartition]) -> None:
         """Assign exactly these partitions, without a subscription. All of them start anew."""
+        self._check_offsets(partitions)
         if self._client.assignment():
             self._commit_stored()
             self._client.assign([])
@@ -165,9 +196,14 @@ class Assignments:
                 "call pause() for the others",
             )
 
+    def _check_offsets(self, partitions: list[TopicPartition]) -> None:
+        for each in partitions:
+            if not (each.offset >= 0 or each.offset in _DEFAULT or _start_of(each.offset)):
+                raise local_error("_INVALID_ARG", f"assign(): offset {each.offset} of {each.topic}-{each.partition}")
+
     def _begin(self, partitions: list[TopicPartition]) -> None:
         for each in partitions:
-            if each.offset >= 0 or each.offset in _LOGICAL:
+            if each.offset >= 0 or _start_of(each.offset):
                 self._go_to(each)
 
     def _end_all(self) -> None:
@@ -191,7 +227,7 @@ class Assignments:
     def seek(self, partition: TopicPartition) -> None:
         """Continue at an offset. Raises KafkaException."""
         self.check_assigned("Failed to seek", partition)
-        if partition.offset < 0 and partition.offset not in _LOGICAL:
+        if partition.offset < 0 and not _start_of(partition.offset):
             raise local_error("_INVALID_ARG", f"Failed to seek to offset {partition.offset}")
         self._go_to(partition)
 
@@ -214,7 +250,9 @@ class Assignments:
             return
         self._put_back(place)
         self._client.pause([place])
-        self._starts[place] = _LOGICAL[partition.offset]
+        start = _start_of(partition.offset)
+        if start is not None:
+            self._starts[place] = start
         self._looking = None
 
     def _put_back(self, place: Place) -> None:
@@ -256,7 +294,8 @@ class Assignments:
         core = self._client._core
         if self._looking is None:
             wanted = dict(self._starts)
-            self._looking = wanted, run_coroutine_threadsafe(core.offsets_for(wanted), self._client._io.loop)
+            specs = {place: start.spec for place, start in wanted.items()}
+            self._looking = wanted, run_coroutine_threadsafe(core.offsets_for(specs), self._client._io.loop)
         asked, found = self._looking
         done, _ = concurrent.futures.wait([found], timeout=wait_ms / 1000)
         if not done:
@@ -264,6 +303,6 @@ class Assignments:
         self._looking = None
         for place, at in found.result().items():
             if self._starts.get(place) == asked[place] and place in self._client.assignment():
-                del self._starts[place]
-                self._client.seek(place, at.offset, at.leader_epoch)
+                back = self._starts.pop(place).back
+                self._client.seek(place, max(at.offset - back, 0), -1 if back else at.leader_epoch)
                 self._let_go(place)

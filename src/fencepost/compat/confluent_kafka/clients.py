@@ -217,6 +217,8 @@ class MetadataClient(ABC):
         Raises:
             KafkaException: The brokers did not answer.
         """
+        if not isinstance(topic, (str, type(None))):
+            raise TypeError(f"topic must be a str, not {type(topic).__name__}")
         if self._ended():
             raise RuntimeError("Handle has been closed")
         client = self._client

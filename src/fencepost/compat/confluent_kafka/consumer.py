@@ -23,8 +23,10 @@ from fencepost.compat.confluent_kafka.values import (
     OFFSET_INVALID,
     Message,
     TopicPartition,
+    checked_partition,
     checked_partitions,
     committed_partition,
+    distinct_partitions,
     place_of,
     position_to_commit,
 )
@@ -86,6 +88,8 @@ class Consumer(MetadataClient):
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to `num_messages` messages, after waiting at most `timeout` seconds for them (-1: no limit)."""
+        if not isinstance(num_messages, int):
+            raise TypeError(f"num_messages must be int, not {type(num_messages).__name__}")
         if not 0 <= num_messages <= _MOST_MESSAGES:
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
         return self._take(num_messages, timeout)
@@ -156,6 +160,8 @@ class Consumer(MetadataClient):
         given_topics: object = topics
         if not isinstance(given_topics, list) or not all(isinstance(each, str) for each in given_topics):
             raise TypeError("expected list of topic unicode strings")
+        if not topics or len(set(topics)) != len(topics):
+            raise local_error("_INVALID_ARG", "subscribe(): a list of different topics is needed")
         for name, function in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
             if function is not None and not callable(function):
                 raise TypeError(f"{name} expects a callable")
@@ -177,7 +183,7 @@ class Consumer(MetadataClient):
         UsageError.
         """
         self._open()
-        wanted = checked_partitions(partitions)
+        wanted = distinct_partitions("assign()", partitions)
         self._hand.sync()
         with calling(_CLOSED):
             self._assignments.assign(wanted)
@@ -189,7 +195,7 @@ class Consumer(MetadataClient):
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Read further partitions."""
         self._open()
-        wanted = checked_partitions(partitions)
+        wanted = distinct_partitions("incremental_assign()", partitions)
         with calling(_CLOSED):
             self._assignments.incremental_assign(wanted)
 
@@ -221,7 +227,7 @@ class Consumer(MetadataClient):
     def seek(self, partition: TopicPartition) -> None:
         """Continue at the offset of `partition`, or at OFFSET_BEGINNING or OFFSET_END. Raises KafkaException."""
         self._open()
-        (wanted,) = checked_partitions([partition])
+        wanted = checked_partition(partition)
         with calling(_CLOSED):
             self._assignments.seek(wanted)
 
@@ -230,9 +236,11 @@ class Consumer(MetadataClient):
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the offsets after the last returned records; OFFSET_INVALID for partitions without one."""
         self._open()
+        places = [place_of(each) for each in checked_partitions(partitions)]
+        known = [(place, self._positions.get(place)) for place in places]
         return [
-            committed_partition(place_of(each), self._positions.get(place_of(each)))
-            for each in checked_partitions(partitions)
+            TopicPartition(*place) if at is None else TopicPartition(*place, at.offset, None, at.leader_epoch)
+            for place, at in known
         ]
 
     def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
@@ -265,8 +273,7 @@ class Consumer(MetadataClient):
             ValueError: Both message and offsets are given.
         """
         client = self._open()
-        if message is not None and offsets is not None:
-            raise ValueError("message and offsets are mutually exclusive")
+        _check_chosen(message, offsets)
         positions = self._chosen(message, offsets)
         self._hand.sync()
         if not positions:
@@ -327,8 +334,7 @@ class Consumer(MetadataClient):
             ValueError: Not exactly one of message and offsets is given.
         """
         client = self._open()
-        if message is not None and offsets is not None:
-            raise ValueError("message and offsets are mutually exclusive")
+        _check_chosen(message, offsets)
         if message is None and offsets is None:
             raise ValueError("expected either message or offsets")
         if self._given.store_offsets:
@@ -336,7 +342,7 @@ class Consumer(MetadataClient):
         positions = self._chosen(message, offsets)
         assigned = set(client.assignment())
         for each in offsets or ():
-            each.error = None if place_of(each) in assigned else KafkaError(NUMBERS["_UNKNOWN_PARTITION"])
+            each.with_error(None if place_of(each) in assigned else KafkaError(NUMBERS["_UNKNOWN_PARTITION"]))
         known = {place: at for place, at in positions.items() if place in assigned}
         if positions and not known:
             self._assignments.check_assigned("StoreOffsets failed", TopicPartition(*next(iter(positions))))
@@ -352,11 +358,29 @@ class Consumer(MetadataClient):
         Raises:
             KafkaException: A partition does not exist, or no broker answered.
         """
-        client = self._open()
-        wanted = {place_of(each): each.offset for each in checked_partitions(partitions)}
+        self._open()
+        wanted, wait_ms = checked_partitions(partitions), milliseconds(timeout)
+        if not wanted:
+            raise local_error("_INVALID_ARG", "offsets_for_times(): no partition is given")
+        if len(wanted) == 1:
+            return [self._offset_for_time(wanted[0], wait_ms)]
+        found = []
+        for each in wanted:
+            try:
+                found.append(self._offset_for_time(each, wait_ms))
+            except KafkaException as error:
+                if error.args[0].code() != NUMBERS["_UNKNOWN_PARTITION"]:
+                    raise
+                found.append(TopicPartition(*place_of(each), each.offset).with_error(error.args[0]))
+        if all(each.error is not None for each in found):
+            raise KafkaException(found[0].error)
+        return found
+
+    def _offset_for_time(self, at: TopicPartition, wait_ms: int | None) -> TopicPartition:
+        _check_exists(at)
         with calling(_CLOSED), _of_partitions():
-            found = client.offsets_for(wanted, milliseconds(timeout))
-        return [TopicPartition(*place, found[place].offset, None, found[place].leader_epoch) for place in wanted]
+            found = self._open().offsets_for({place_of(at): at.offset}, wait_ms)[place_of(at)]
+        return TopicPartition(*place_of(at), found.offset, None, found.leader_epoch)
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
@@ -372,7 +396,8 @@ class Consumer(MetadataClient):
             KafkaException: The partition does not exist, or no broker answered.
         """
         client = self._open()
-        place = place_of(partition)
+        place = place_of(checked_partition(partition))
+        _check_exists(partition)
         if cached:
             state = client._core._reading.places.get(place)
             ends = (-1, -1) if state is None else (state.log_start_offset, state.high_watermark)
@@ -428,6 +453,21 @@ class _Successes:
             self.silent = None
             return
         self._callbacks.append(partial(self._on_commit, None, _partitions(positions)))
+
+
+def _check_chosen(message: object, offsets: object) -> None:
+    """Raise TypeError or ValueError for wrong arguments of commit() and store_offsets()."""
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")
+    if not isinstance(message, (Message, type(None))):
+        raise TypeError(f"expected Message, not {type(message).__name__}")
+    if offsets is not None:
+        checked_partitions(offsets)
+
+
+def _check_exists(partition: TopicPartition) -> None:
+    if partition.partition < 0:
+        raise local_error("_UNKNOWN_PARTITION", f"{partition.topic} has no partition {partition.partition}")
 
 
 @contextmanager

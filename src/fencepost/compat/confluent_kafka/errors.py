@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import NoneType
 from typing import Any, Final
 
 from fencepost import errors
 from fencepost.compat.confluent_kafka.error_codes import NAMES, NUMBERS
 
 __all__ = ["KafkaError", "KafkaException", "calling", "error_of", "local_error", "transactional_error"]
+
+
+_Text: Final = str  # `KafkaError.str` hides the name inside the class
 
 
 class _Codes(type):
@@ -44,7 +48,14 @@ class KafkaError(metaclass=_Codes):
             fatal: The client cannot continue.
             retriable: The call may be repeated.
             txn_requires_abort: The transaction must be aborted.
+
+        Raises:
+            TypeError: A value has a wrong type.
         """
+        if not isinstance(error, int):
+            raise TypeError(f"error must be int, not {type(error).__name__}")
+        if not isinstance(reason, (_Text, NoneType)):
+            raise TypeError(f"reason must be str, not {type(reason).__name__}")
         self._code = int(error)
         self._reason = reason
         self._fatal = bool(fatal)

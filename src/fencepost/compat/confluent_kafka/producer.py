@@ -25,13 +25,14 @@ from fencepost.compat.confluent_kafka.errors import (
     local_error,
     transactional_error,
 )
-from fencepost.compat.confluent_kafka.settings import given, milliseconds
+from fencepost.compat.confluent_kafka.settings import given, given_milliseconds
 from fencepost.compat.confluent_kafka.values import (
     HeaderList,
     TopicPartition,
     as_bytes,
     checked_partitions,
     header_pairs,
+    integer,
     place_of,
     position_to_commit,
 )
@@ -103,6 +104,7 @@ class Producer(MetadataClient):
         """
         if isinstance(topic, str):
             topic.encode()  # confluent-kafka raises the same error
+        partition, timestamp = integer("partition", partition, 32), integer("timestamp", timestamp, 64)
         chosen = callback or on_delivery or self._given_on_delivery()
         pairs = header_pairs(headers)
         sent = Sent(topic, partition, as_bytes("key", key), as_bytes("value", value), chosen)
@@ -160,8 +162,10 @@ class Producer(MetadataClient):
             TypeError: A value has a wrong type. No record was sent.
             NotImplementedError: A record has a timestamp. confluent-kafka raises the same error.
         """
-        self._open()
         _check_batch(topic, messages, partition)
+        if not messages:
+            return 0
+        self._open()
         accepted = 0
         for message in messages:
             try:
@@ -269,6 +273,7 @@ class Producer(MetadataClient):
         Raises:
             KafkaException: The call failed.
         """
+        self._open()
         if not isinstance(group_metadata, GroupMetadata):
             raise TypeError("group_metadata must be the result of Consumer.consumer_group_metadata()")
         wanted = checked_partitions(positions)
@@ -288,6 +293,7 @@ class Producer(MetadataClient):
 
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort the transaction, and call the callbacks of undelivered records. Raises KafkaException."""
+        given_milliseconds(timeout)
         self._check_open_transaction("abort_transaction")
         self._in_transaction("abort_transaction", lambda client: client._core.abort_transaction(), timeout)
         self._reports.serve(time.monotonic() + 1, everything=True)
@@ -301,7 +307,7 @@ class Producer(MetadataClient):
         self, what: str, make: Callable[[OurProducer], Coroutine[Any, Any, object]], timeout: float
     ) -> None:
         client = self._open()
-        wait_ms = milliseconds(timeout)
+        wait_ms = given_milliseconds(timeout)
 
         async def run() -> None:
             if wait_ms is None:
@@ -352,7 +358,7 @@ def _check_partition(client: OurProducer, topic: str, partition: int) -> None:
 
 
 def _end_s(timeout: float) -> float | None:
-    wait_ms = milliseconds(timeout)
+    wait_ms = given_milliseconds(timeout)
     return None if wait_ms is None else time.monotonic() + wait_ms / 1000
 
 

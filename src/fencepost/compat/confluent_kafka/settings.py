@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from fencepost.common_config import own_name
-from fencepost.compat.confluent_kafka.errors import KafkaException, error_of
+from fencepost.compat.confluent_kafka.errors import KafkaException, error_of, local_error
 from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError, UsageError
 from fencepost.setting import typed
 
-__all__ = ["DEFAULTS", "Given", "given", "milliseconds"]
+__all__ = ["DEFAULTS", "Given", "given", "given_milliseconds", "milliseconds"]
 
 T = TypeVar("T")
 
@@ -81,6 +81,9 @@ def given(role: type[CommonConfig], arguments: tuple[Any, ...], keywords: Mappin
     if len(arguments) > 1 or (arguments and not isinstance(arguments[0], Mapping)) or not (arguments or keywords):
         raise TypeError("expected configuration dict")
     settings = {**(arguments[0] if arguments else {}), **keywords}
+    for name in settings:
+        if not isinstance(name, str):
+            raise local_error("_INVALID_ARG", f"the name of a setting is a str, not {name!r:.80}")
     nested = settings.pop("default.topic.config", None)
     settings |= nested or {}  # as in librdkafka, these settings take precedence
     found = {str(name).replace(".", "_"): (name, value) for name, value in settings.items()}
@@ -89,6 +92,8 @@ def given(role: type[CommonConfig], arguments: tuple[Any, ...], keywords: Mappin
     for name, instead in _REFUSED.items():
         if found.pop(name, (name, None))[1] is not None:
             raise UsageError(f"fencepost.compat.confluent_kafka: setting {name}: {instead}")
+    if not callable(found.get("throttle_cb", ("", print))[1]):
+        raise ValueError("expected callable for throttle_cb")
     take = _Taking(found)
     try:
         result = Given(
@@ -157,8 +162,11 @@ def _complete(role: type[CommonConfig], settings: Mapping[str, Any]) -> dict[str
 
 def milliseconds(timeout: float | None) -> int | None:
     """Return a timeout in seconds as ms; None for no limit. Raises TypeError."""
-    if timeout is None:
-        return None
+    return None if timeout is None else given_milliseconds(timeout)
+
+
+def given_milliseconds(timeout: float) -> int | None:
+    """Return a timeout in seconds as ms; None for no limit, which is negative. Raises TypeError, also for None."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise TypeError(f"timeout: must be a number of seconds, not {type(timeout).__name__}")
     return None if timeout < 0 else round(timeout * 1000)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any, Final
 
 from fencepost.client.types import OffsetAndMetadata
 from fencepost.client.types import TopicPartition as Place
-from fencepost.compat.confluent_kafka.errors import KafkaError
+from fencepost.compat.confluent_kafka.errors import KafkaError, local_error
 
 OFFSET_BEGINNING: Final = -2
 OFFSET_END: Final = -1
@@ -21,7 +22,12 @@ HeaderList = Sequence[tuple[str, bytes | str | None]]
 
 
 class TopicPartition:
-    """A partition, with an offset, its metadata and an error. Equality and order compare only topic and partition."""
+    """A partition, with an offset, its metadata and an error. Equality and order compare only topic and partition.
+
+    `partition` and `offset` can be set.
+    """
+
+    __slots__ = ("_error", "_leader_epoch", "_metadata", "_offset", "_partition", "_topic")
 
     def __init__(
         self,
@@ -39,18 +45,65 @@ class TopicPartition:
             offset: An offset, or one of the OFFSET_ constants.
             metadata: The application's text at a committed offset.
             leader_epoch: Leader epoch of the record before the offset.
+
+        Raises:
+            TypeError: A value has a wrong type.
+            OverflowError: A number has more bits than Kafka's.
         """
-        for name, value in (("partition", partition), ("offset", offset)):
-            if not isinstance(value, int):
-                raise TypeError(f"{name} must be an int, not {type(value).__name__}")
         if not isinstance(topic, str):
             raise TypeError(f"topic must be a str, not {type(topic).__name__}")
-        self.topic = topic
+        if not isinstance(metadata, (str, NoneType)):
+            raise TypeError(f"metadata must be a str, not {type(metadata).__name__}")
+        self._topic = topic
         self.partition = partition
         self.offset = offset
-        self.metadata = metadata
-        self.leader_epoch = leader_epoch if leader_epoch is not None and leader_epoch >= 0 else None
-        self.error: KafkaError | None = None
+        self._metadata = metadata
+        epoch = -1 if leader_epoch is None else integer("leader_epoch", leader_epoch, 32)
+        self._leader_epoch = epoch if epoch >= 0 else None
+        self._error: KafkaError | None = None
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self._topic
+
+    @property
+    def partition(self) -> int:
+        """The partition."""
+        return self._partition
+
+    @partition.setter
+    def partition(self, value: int) -> None:
+        self._partition = integer("partition", value, 32)
+
+    @property
+    def offset(self) -> int:
+        """The offset, or one of the OFFSET_ constants."""
+        return self._offset
+
+    @offset.setter
+    def offset(self, value: int) -> None:
+        self._offset = integer("offset", value, 64)
+
+    @property
+    def metadata(self) -> str | None:
+        """The application's text at a committed offset."""
+        return self._metadata
+
+    @property
+    def leader_epoch(self) -> int | None:
+        """Leader epoch of the record before the offset."""
+        return self._leader_epoch
+
+    @property
+    def error(self) -> KafkaError | None:
+        """The error of this partition in a result."""
+        return self._error
+
+    def with_error(self, error: KafkaError | None) -> TopicPartition:
+        """Set the error, and return this object."""
+        self._error = error
+        return self
 
     def __repr__(self) -> str:
         return (
@@ -77,6 +130,15 @@ class TopicPartition:
         return place_of(self) >= place_of(other) if isinstance(other, TopicPartition) else NotImplemented
 
 
+def integer(name: str, value: object, bits: int) -> int:
+    """Return a number that fits into so many bits. Raises TypeError and OverflowError."""
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be int, not {type(value).__name__}")
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise OverflowError(f"{name}={value} has more than {bits} bits")
+    return int(value)
+
+
 def place_of(partition: TopicPartition) -> Place:
     """Return the partition as Fencepost's own type."""
     return Place(partition.topic, partition.partition)
@@ -84,12 +146,24 @@ def place_of(partition: TopicPartition) -> Place:
 
 def checked_partitions(partitions: object) -> list[TopicPartition]:
     """Return a list of partitions. Raises TypeError for anything else."""
-    if not isinstance(partitions, (list, tuple)):
+    if not isinstance(partitions, list):
         raise TypeError(f"requires list of TopicPartition, not {type(partitions).__name__}")
-    for each in partitions:
-        if not isinstance(each, TopicPartition):
-            raise TypeError(f"expected TopicPartition, not {type(each).__name__}")
-    return list(partitions)
+    return [checked_partition(each) for each in partitions]
+
+
+def checked_partition(partition: object) -> TopicPartition:
+    """Return a partition. Raises TypeError for anything else."""
+    if not isinstance(partition, TopicPartition):
+        raise TypeError(f"expected TopicPartition, not {type(partition).__name__}")
+    return partition
+
+
+def distinct_partitions(what: str, partitions: object) -> list[TopicPartition]:
+    """Return a list of partitions. Raises TypeError, and KafkaException if one is named twice."""
+    found = checked_partitions(partitions)
+    if len({place_of(each) for each in found}) != len(found):
+        raise local_error("_INVALID_ARG", f"{what}: a partition is named twice")
+    return found
 
 
 def position_to_commit(partition: TopicPartition) -> OffsetAndMetadata:

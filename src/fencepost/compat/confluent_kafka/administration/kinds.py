@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import total_ordering
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = [
     "AclOperation",
@@ -18,7 +18,29 @@ __all__ = [
     "ResourcePatternType",
     "ResourceType",
     "ScramMechanism",
+    "member_of",
 ]
+
+
+K = TypeVar("K", bound=Enum)
+
+
+def member_of(kind: type[K], value: K | str | int) -> K:
+    """Return a member by itself, its name in any case, or its number.
+
+    Raises:
+        ValueError: There is no such name or number.
+        TypeError: It is something else.
+    """
+    if isinstance(value, str):
+        if value.upper() not in kind.__members__:
+            raise ValueError(f'Unknown value "{value}": should be a {kind.__name__}')
+        return kind[value.upper()]
+    if isinstance(value, int):
+        return kind(value)
+    if not isinstance(value, kind):
+        raise TypeError(f'Unknown value "{value}": should be a {kind.__name__}')
+    return value
 
 
 @total_ordering

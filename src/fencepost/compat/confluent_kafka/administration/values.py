@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from fencepost.client.types import OffsetSpec as OurSpec
-from fencepost.compat.confluent_kafka.admin_kinds import (
+from fencepost.compat.confluent_kafka.administration.kinds import (
     AclOperation,
     AlterConfigOpType,
     ConfigSource,

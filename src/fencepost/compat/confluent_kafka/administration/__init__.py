@@ -1,0 +1,1 @@
+"""The administrative client of confluent-kafka's interface."""
