@@ -57,6 +57,13 @@ class _Range(NamedTuple):
 
 Topic = Annotated[str, typer.Argument(autocompletion=complete_topic, callback=topic_named, help="The topic to read.")]
 
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", callback=named_by_kind, help=f"A new file, which appears when it is complete: {KINDS}."
+    ),
+]
+
 
 def consume(
     topic: Topic,
@@ -79,12 +86,7 @@ def consume(
     key_separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Print the key and this text before each value.")
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", callback=named_by_kind, help=f"A new file, which appears when it is complete: {KINDS}."
-        ),
-    ] = None,
+    output: Output = None,
     setting: Annotated[
         list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A setting of the consumer.")
     ] = None,
