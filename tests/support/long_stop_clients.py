@@ -88,10 +88,10 @@ class InAThread(ABC):
         self._thread.start()
 
     def wait(self, within_s: float) -> Worker:
-        """Return what it saw. Raises TimeoutError when it does not end."""
+        """Return what it saw. It is broken if it does not end."""
         self._thread.join(within_s)
         if self._thread.is_alive():
-            raise TimeoutError(f"{self.seen.name} does not end")
+            self.seen.broken = TimeoutError("it does not end")
         return self.seen
 
     def _run(self) -> None:

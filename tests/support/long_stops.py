@@ -105,6 +105,7 @@ class Seen:
             f"    given again: { {group: count for group, count in self.doubled().items() if count} or 'nothing' }",
         ]
         lines += [f"    {who}: {dict(kinds)}" for who, kinds in sorted(self.errors().items()) if kinds]
+        lines += [f"    {each.name} broke: {each.broken!r}" for each in self.workers if each.broken is not None]
         return "\n".join(lines)
 
 
