@@ -20,8 +20,8 @@ import fencepost
 import fencepost.client.admin
 import fencepost.schemas
 from fencepost.compat import confluent_kafka as ours
-from fencepost.compat.confluent_kafka.error_codes import NUMBERS
-from fencepost.compat.confluent_kafka.settings import DEFAULTS, given
+from fencepost.compat.confluent_kafka.base.error_codes import NUMBERS
+from fencepost.compat.confluent_kafka.base.settings import DEFAULTS, given
 from fencepost.config import CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import UsageError
 from tests.support import confluent_page as page

@@ -9,30 +9,21 @@ from __future__ import annotations
 
 import fencepost
 from fencepost.compat.confluent_kafka import admin
-from fencepost.compat.confluent_kafka.administration.kinds import (
+from fencepost.compat.confluent_kafka.admin_kinds import (
     ConsumerGroupState,
     ConsumerGroupType,
     ElectionType,
     IsolationLevel,
 )
-from fencepost.compat.confluent_kafka.administration.values import (
+from fencepost.compat.confluent_kafka.admin_values import (
     ConsumerGroupTopicPartitions,
     Node,
     TopicCollection,
     TopicPartitionInfo,
     Uuid,
 )
-from fencepost.compat.confluent_kafka.consumer import Consumer
-from fencepost.compat.confluent_kafka.errors import KafkaError, KafkaException
-from fencepost.compat.confluent_kafka.partitioners import consistent, fnv1a, murmur2
-from fencepost.compat.confluent_kafka.producer import Producer
-from fencepost.compat.confluent_kafka.refused import (
-    DeserializingConsumer,
-    DeserializingShareConsumer,
-    SerializingProducer,
-    ShareConsumer,
-)
-from fencepost.compat.confluent_kafka.values import (
+from fencepost.compat.confluent_kafka.base.errors import KafkaError, KafkaException
+from fencepost.compat.confluent_kafka.base.values import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
@@ -42,6 +33,15 @@ from fencepost.compat.confluent_kafka.values import (
     TIMESTAMP_NOT_AVAILABLE,
     Message,
     TopicPartition,
+)
+from fencepost.compat.confluent_kafka.consumer import Consumer
+from fencepost.compat.confluent_kafka.partitioners import consistent, fnv1a, murmur2
+from fencepost.compat.confluent_kafka.producer import Producer
+from fencepost.compat.confluent_kafka.refused import (
+    DeserializingConsumer,
+    DeserializingShareConsumer,
+    SerializingProducer,
+    ShareConsumer,
 )
 
 __all__ = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fencepost.compat.confluent_kafka.administration.acls import AclBinding, AclBindingFilter
-from fencepost.compat.confluent_kafka.administration.client import AdminClient
-from fencepost.compat.confluent_kafka.administration.kinds import (
+from fencepost.compat.confluent_kafka.admin_acls import AclBinding, AclBindingFilter
+from fencepost.compat.confluent_kafka.admin_client import AdminClient
+from fencepost.compat.confluent_kafka.admin_kinds import (
     AclOperation,
     AclPermissionType,
     AlterConfigOpType,
@@ -13,14 +13,14 @@ from fencepost.compat.confluent_kafka.administration.kinds import (
     ResourceType,
     ScramMechanism,
 )
-from fencepost.compat.confluent_kafka.administration.scram import (
+from fencepost.compat.confluent_kafka.admin_scram import (
     ScramCredentialInfo,
     UserScramCredentialAlteration,
     UserScramCredentialDeletion,
     UserScramCredentialsDescription,
     UserScramCredentialUpsertion,
 )
-from fencepost.compat.confluent_kafka.administration.values import (
+from fencepost.compat.confluent_kafka.admin_values import (
     ConfigEntry,
     ConfigResource,
     ConsumerGroupDescription,
@@ -36,14 +36,14 @@ from fencepost.compat.confluent_kafka.administration.values import (
     OffsetSpec,
     TopicDescription,
 )
-from fencepost.compat.confluent_kafka.errors import KafkaError, KafkaException
+from fencepost.compat.confluent_kafka.base.errors import KafkaError, KafkaException
+from fencepost.compat.confluent_kafka.base.values import OFFSET_INVALID
 from fencepost.compat.confluent_kafka.metadata import (
     BrokerMetadata,
     ClusterMetadata,
     PartitionMetadata,
     TopicMetadata,
 )
-from fencepost.compat.confluent_kafka.values import OFFSET_INVALID
 
 CONFIG_SOURCE_UNKNOWN_CONFIG = ConfigSource.UNKNOWN_CONFIG.value
 CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG = ConfigSource.DYNAMIC_TOPIC_CONFIG.value

@@ -14,9 +14,8 @@ from fencepost.client.blocking.consumer import Consumer as OurConsumer
 from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.types import OffsetAt, OffsetSpec
 from fencepost.client.types import TopicPartition as Place
-from fencepost.compat.confluent_kafka.clients import refusal
-from fencepost.compat.confluent_kafka.errors import local_error
-from fencepost.compat.confluent_kafka.values import (
+from fencepost.compat.confluent_kafka.base.errors import local_error
+from fencepost.compat.confluent_kafka.base.values import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
@@ -24,6 +23,7 @@ from fencepost.compat.confluent_kafka.values import (
     TopicPartition,
     place_of,
 )
+from fencepost.compat.confluent_kafka.clients import refusal
 
 __all__ = ["Assignments"]
 

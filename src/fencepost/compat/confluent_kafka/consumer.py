@@ -14,12 +14,10 @@ from fencepost.client.records import Record
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata
 from fencepost.client.types import TopicPartition as Place
 from fencepost.compat.confluent_kafka.assignments import Assignments
-from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
-from fencepost.compat.confluent_kafka.error_codes import NUMBERS
-from fencepost.compat.confluent_kafka.errors import KafkaError, KafkaException, calling, error_of, local_error
-from fencepost.compat.confluent_kafka.in_hand import InHand
-from fencepost.compat.confluent_kafka.settings import given, milliseconds
-from fencepost.compat.confluent_kafka.values import (
+from fencepost.compat.confluent_kafka.base.error_codes import NUMBERS
+from fencepost.compat.confluent_kafka.base.errors import KafkaError, KafkaException, calling, error_of, local_error
+from fencepost.compat.confluent_kafka.base.settings import given, milliseconds
+from fencepost.compat.confluent_kafka.base.values import (
     OFFSET_INVALID,
     Message,
     TopicPartition,
@@ -30,6 +28,8 @@ from fencepost.compat.confluent_kafka.values import (
     place_of,
     position_to_commit,
 )
+from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
+from fencepost.compat.confluent_kafka.in_hand import InHand
 from fencepost.config import ConsumerConfig
 from fencepost.errors import KafkaError as OurError
 

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, Final
 
 from fencepost.client.types import RecordMetadata
-from fencepost.compat.confluent_kafka.error_codes import NUMBERS
-from fencepost.compat.confluent_kafka.errors import KafkaError, code_of
-from fencepost.compat.confluent_kafka.values import (
+from fencepost.compat.confluent_kafka.base.error_codes import NUMBERS
+from fencepost.compat.confluent_kafka.base.errors import KafkaError, code_of
+from fencepost.compat.confluent_kafka.base.values import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_NOT_AVAILABLE,
     Message,

@@ -13,9 +13,9 @@ from fencepost.client.net.turn import POLL
 from fencepost.client.records import Record
 from fencepost.client.types import OffsetAndMetadata, OffsetSpec
 from fencepost.client.types import TopicPartition as Place
-from fencepost.compat.confluent_kafka.error_codes import NUMBERS
-from fencepost.compat.confluent_kafka.errors import KafkaError, error_of
-from fencepost.compat.confluent_kafka.values import TIMESTAMP_NOT_AVAILABLE, Message
+from fencepost.compat.confluent_kafka.base.error_codes import NUMBERS
+from fencepost.compat.confluent_kafka.base.errors import KafkaError, error_of
+from fencepost.compat.confluent_kafka.base.values import TIMESTAMP_NOT_AVAILABLE, Message
 from fencepost.errors import KafkaError as OurError
 from fencepost.errors import UsageError
 from fencepost.protocol.codes import ErrorCode as E

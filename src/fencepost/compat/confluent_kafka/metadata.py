@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fencepost.client.net.cluster import Cluster
-from fencepost.compat.confluent_kafka.errors import KafkaError
+from fencepost.compat.confluent_kafka.base.errors import KafkaError
 
 _FOREVER_MS: Final = 2**31 - 1
 

@@ -14,10 +14,8 @@ from fencepost.client.blocking.producer import Producer as OurProducer
 from fencepost.client.net.tasks import within
 from fencepost.client.producer.transaction_states import ProducerTxnState
 from fencepost.client.types import GroupMetadata
-from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
-from fencepost.compat.confluent_kafka.delivery import Reports, Sent
-from fencepost.compat.confluent_kafka.error_codes import NUMBERS
-from fencepost.compat.confluent_kafka.errors import (
+from fencepost.compat.confluent_kafka.base.error_codes import NUMBERS
+from fencepost.compat.confluent_kafka.base.errors import (
     KafkaError,
     KafkaException,
     calling,
@@ -25,8 +23,8 @@ from fencepost.compat.confluent_kafka.errors import (
     local_error,
     transactional_error,
 )
-from fencepost.compat.confluent_kafka.settings import given, given_milliseconds
-from fencepost.compat.confluent_kafka.values import (
+from fencepost.compat.confluent_kafka.base.settings import given, given_milliseconds
+from fencepost.compat.confluent_kafka.base.values import (
     HeaderList,
     TopicPartition,
     as_bytes,
@@ -36,6 +34,8 @@ from fencepost.compat.confluent_kafka.values import (
     place_of,
     position_to_commit,
 )
+from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
+from fencepost.compat.confluent_kafka.delivery import Reports, Sent
 from fencepost.config import ProducerConfig
 from fencepost.errors import ApplicationRecoverableError, ClosedError, ConfigurationError, FatalError
 from fencepost.errors import KafkaError as OurError

@@ -8,7 +8,7 @@ from types import NoneType
 from typing import Any, Final
 
 from fencepost import errors
-from fencepost.compat.confluent_kafka.error_codes import NAMES, NUMBERS
+from fencepost.compat.confluent_kafka.base.error_codes import NAMES, NUMBERS
 
 __all__ = ["KafkaError", "KafkaException", "calling", "error_of", "local_error", "transactional_error"]
 

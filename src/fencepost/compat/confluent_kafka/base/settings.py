@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from fencepost.common_config import own_name
-from fencepost.compat.confluent_kafka.errors import KafkaException, error_of, local_error
+from fencepost.compat.confluent_kafka.base.errors import KafkaException, error_of, local_error
 from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError, UsageError
 from fencepost.setting import typed

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from fencepost.client.types import OffsetSpec as OurSpec
-from fencepost.compat.confluent_kafka.administration.kinds import (
+from fencepost.compat.confluent_kafka.admin_kinds import (
     AclOperation,
     AlterConfigOpType,
     ConfigSource,
@@ -16,8 +16,8 @@ from fencepost.compat.confluent_kafka.administration.kinds import (
     ConsumerGroupType,
     ResourceType,
 )
-from fencepost.compat.confluent_kafka.errors import KafkaError
-from fencepost.compat.confluent_kafka.values import TopicPartition
+from fencepost.compat.confluent_kafka.base.errors import KafkaError
+from fencepost.compat.confluent_kafka.base.values import TopicPartition
 
 
 class NewTopic:

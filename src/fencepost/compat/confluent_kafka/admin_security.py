@@ -8,16 +8,16 @@ from typing import Any, Final
 
 from fencepost.client.admin.acls import AclFilter
 from fencepost.client.admin.scram import ScramCredential, ScramUpsertion
-from fencepost.compat.confluent_kafka.administration.acls import (
+from fencepost.compat.confluent_kafka.admin_acls import (
     AclBinding,
     AclBindingFilter,
     acl_of,
     binding_of,
     filter_of,
 )
-from fencepost.compat.confluent_kafka.administration.futures import Futures, FuturesClient, limit_of
-from fencepost.compat.confluent_kafka.administration.kinds import ScramMechanism
-from fencepost.compat.confluent_kafka.administration.scram import (
+from fencepost.compat.confluent_kafka.admin_futures import Futures, FuturesClient, limit_of
+from fencepost.compat.confluent_kafka.admin_kinds import ScramMechanism
+from fencepost.compat.confluent_kafka.admin_scram import (
     ScramCredentialInfo,
     UserScramCredentialAlteration,
     UserScramCredentialsDescription,

@@ -13,12 +13,12 @@ from fencepost.client.admin.topics import TopicDescription as OurTopic
 from fencepost.client.net.topology import Node as OurNode
 from fencepost.client.types import OffsetAt
 from fencepost.client.types import TopicPartition as Place
-from fencepost.compat.confluent_kafka.administration.kinds import (
+from fencepost.compat.confluent_kafka.admin_kinds import (
     AclOperation,
     ConsumerGroupState,
     ConsumerGroupType,
 )
-from fencepost.compat.confluent_kafka.administration.values import (
+from fencepost.compat.confluent_kafka.admin_values import (
     ConfigEntry,
     ConsumerGroupDescription,
     ConsumerGroupListing,
@@ -33,7 +33,7 @@ from fencepost.compat.confluent_kafka.administration.values import (
     TopicPartitionInfo,
     Uuid,
 )
-from fencepost.compat.confluent_kafka.values import TopicPartition
+from fencepost.compat.confluent_kafka.base.values import TopicPartition
 from fencepost.errors import error_for
 from fencepost.protocol.codes import ErrorCode
 

@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar, Final, TypeVar
 
 from fencepost.client.blocking.admin import Admin
+from fencepost.compat.confluent_kafka.base.errors import KafkaException, calling, error_of
+from fencepost.compat.confluent_kafka.base.settings import given, milliseconds
 from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
-from fencepost.compat.confluent_kafka.errors import KafkaException, calling, error_of
-from fencepost.compat.confluent_kafka.settings import given, milliseconds
 from fencepost.config import AdminConfig
 from fencepost.errors import ItemsFailedError
 from fencepost.errors import KafkaError as OurError

@@ -12,17 +12,17 @@ from fencepost.client.admin.elections import ElectionType as OurElection
 from fencepost.client.admin.topics import NewTopic as OurTopic
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
 from fencepost.client.types import Isolation
-from fencepost.compat.confluent_kafka.administration import results
-from fencepost.compat.confluent_kafka.administration.futures import Futures, filled, limit_of
-from fencepost.compat.confluent_kafka.administration.kinds import (
+from fencepost.compat.confluent_kafka import admin_results as results
+from fencepost.compat.confluent_kafka.admin_futures import Futures, filled, limit_of
+from fencepost.compat.confluent_kafka.admin_kinds import (
     ConsumerGroupState,
     ConsumerGroupType,
     ElectionType,
     IsolationLevel,
     ResourceType,
 )
-from fencepost.compat.confluent_kafka.administration.security import SecurityCalls
-from fencepost.compat.confluent_kafka.administration.values import (
+from fencepost.compat.confluent_kafka.admin_security import SecurityCalls
+from fencepost.compat.confluent_kafka.admin_values import (
     ConfigResource,
     ConsumerGroupTopicPartitions,
     NewPartitions,
@@ -30,16 +30,16 @@ from fencepost.compat.confluent_kafka.administration.values import (
     OffsetSpec,
     TopicCollection,
 )
-from fencepost.compat.confluent_kafka.clients import refusal
-from fencepost.compat.confluent_kafka.error_codes import NUMBERS
-from fencepost.compat.confluent_kafka.errors import KafkaError, error_of
-from fencepost.compat.confluent_kafka.values import (
+from fencepost.compat.confluent_kafka.base.error_codes import NUMBERS
+from fencepost.compat.confluent_kafka.base.errors import KafkaError, error_of
+from fencepost.compat.confluent_kafka.base.values import (
     TopicPartition,
     checked_partitions,
     committed_partition,
     place_of,
     position_to_commit,
 )
+from fencepost.compat.confluent_kafka.clients import refusal
 from fencepost.errors import ConfigurationError, ItemsFailedError
 
 # The numbers of resource types in DescribeConfigs, which are not those of ACLs.

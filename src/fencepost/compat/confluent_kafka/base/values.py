@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fencepost.client.types import OffsetAndMetadata
 from fencepost.client.types import TopicPartition as Place
-from fencepost.compat.confluent_kafka.errors import KafkaError, local_error
+from fencepost.compat.confluent_kafka.base.errors import KafkaError, local_error
 
 OFFSET_BEGINNING: Final = -2
 OFFSET_END: Final = -1

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from fencepost.client.admin.acls import Acl, AclFilter, AclPermission, PatternType
 from fencepost.client.admin.acls import AclOperation as OurOperation
 from fencepost.client.admin.acls import ResourceType as OurType
-from fencepost.compat.confluent_kafka.administration.kinds import (
+from fencepost.compat.confluent_kafka.admin_kinds import (
     AclOperation,
     AclPermissionType,
     ResourcePatternType,

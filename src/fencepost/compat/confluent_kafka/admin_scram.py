@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fencepost.client.admin.scram import ScramDeletion, ScramUpsertion
 from fencepost.client.admin.scram import ScramMechanism as OurMechanism
-from fencepost.compat.confluent_kafka.administration.kinds import ScramMechanism
+from fencepost.compat.confluent_kafka.admin_kinds import ScramMechanism
 from fencepost.errors import ConfigurationError
 
 __all__ = [

@@ -1,1 +1,0 @@
-"""The administrative client of confluent-kafka's interface."""

@@ -1,0 +1,1 @@
+"""Errors, values and settings, which all clients of this package share."""
