@@ -58,7 +58,7 @@ def test_topics_of_others_are_neither_written_nor_deleted(capsys: pytest.Capture
         with fencepost.Producer(broker.bootstrap_servers) as producer:
             producer.send("flights", b"mine").result()
         refused("--bootstrap-servers", broker.bootstrap_servers)
-        assert "exist already" in capsys.readouterr().out
+        assert "exist already" in capsys.readouterr().err
         with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
             consumer.assign([("flights", 0)])
             assert [record.value for record in consumer.poll(5000)] == [b"mine"]
