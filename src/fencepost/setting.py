@@ -119,7 +119,7 @@ def setting(
 class FrozenSettings:
     """Base class of configurations. It has the methods that a frozen data class would compile for each of them.
 
-    Compiling them took a fifth of the import of a client.
+    Compiling them would take a fifth of the import of a client.
     """
 
     def __init__(self, bootstrap_servers: Any = MISSING, /, **given: Any) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 __all__ = ["BUSY", "Contest", "Row", "figure", "others_share"]
 
@@ -108,6 +109,16 @@ class Contest:
             *(title, self.unit, self.rates[name], peer, self.rates.get(peer, []), mark, raw, self.busy),
             *(self.used_us.get(name, []), self.used_us.get(peer, [])),
         )
+
+    def told(self) -> dict[str, Any]:
+        """Return all figures, for JSON."""
+        return {
+            "unit": self.unit,
+            "yardstick": self.yardstick,
+            "rates": self.rates,
+            "used_us": self.used_us,
+            "busy": self.busy,
+        }
 
     def report(self) -> str:
         """Return a table: median, range over the rounds, ratio to the yardstick."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -72,7 +71,7 @@ def bench(
         except KeyboardInterrupt:
             _say("stopped")
     if as_json:
-        print_json([{"name": title, **asdict(contest)} for title, contest in found.items()])
+        print_json([{"name": title, **contest.told()} for title, contest in found.items()])
     busiest = max((contest.busy for contest in found.values()), default=0.0)
     if busiest > BUSY:
         _say(f"others took up to {busiest:.0%} of this machine: believe the ratios, not the figures")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import platform
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -104,13 +105,16 @@ def simulate(
             world = chosen.world if world == "both" else world
             if world == chosen.world:
                 tally.options = [*chosen.options, *tally.options]
-        with suppress(KeyboardInterrupt):  # the results so far are printed below
+        ended_by: int | None = None
+        try:
             _search(tally, console, _pairs(seed, runs, minutes, world, resume), profile)
-    _tell(tally, console, json, stopped=stopped.by is not None)
+        except KeyboardInterrupt:  # the results so far are printed below
+            ended_by = stopped.by or signal.SIGINT
+    _tell(tally, console, json, stopped=ended_by is not None)
     sys.stdout.flush()
     _write(history, tally)
-    if stopped.by is not None:
-        raise typer.Exit(128 + stopped.by)
+    if ended_by is not None:
+        raise typer.Exit(128 + ended_by)
     raise typer.Exit(0 if tally.found is None else 1)
 
 
