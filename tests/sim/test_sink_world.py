@@ -158,7 +158,7 @@ PLANTED: list[tuple[str, Brokers, int, str]] = [
     ("task-ids-inherited-by-two", Brokers.KEEPS_PREPARED, 1116, "sink_duplicate"),
     ("ends-not-waited-for", Brokers.ONE_PHASE, 13, "sink_missing"),
     ("decision-without-fencing", Brokers.KEEPS_PREPARED, 7, "sink_duplicate"),
-    ("task-ids-free-at-once", Brokers.KEEPS_PREPARED, 507, "sink_contradiction"),
+    ("task-ids-free-at-once", Brokers.KEEPS_PREPARED, 71, "sink_contradiction"),
     ("decision-written-last", Brokers.KEEPS_PREPARED, 5, "sink_duplicate"),
     ("batch-known-by-its-number", Brokers.KEEPS_PREPARED, 2, "sink_missing"),
     ("loss-not-told", Brokers.ONE_PHASE, 45, "sink_missing"),
