@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench import brokers, columns, common, connections, demo, messages, pipeline, processes, raw, report
@@ -24,6 +24,13 @@ from fencepost_lab.torture.access import Access
 
 SIZES = (100, 1_000)
 GROUPS = ["columns", "messages", "brokers", "connections", "processes", "produce", "consume", "pipeline", "demo"]
+# The tables of the page. A run replaces those of which it has measured something.
+TABLES = {
+    "brokers": ("brokers", "connections"),
+    "clients": ("processes", "produce", "consume"),
+    "spark": ("pipeline",),
+    "demo": ("demo",),
+}
 BROKERS = {"fencepost": "Fencepost's broker", "kafka": "Apache Kafka 4.3.1"}
 
 # What is aimed at, by the broker, the contestant and the size of the values.
@@ -39,7 +46,7 @@ MARKS = {
 }
 
 
-def produce_and_consume(which: str, records: int, rounds: int, only: list[str]) -> Iterator[Row]:
+def produce_and_consume(which: str, records: int, rounds: int, only: Sequence[str]) -> Iterator[Row]:
     """Both directions through one broker, for both sizes."""
     chosen = [name for name in ("produce", "consume") if name in only]
     if not chosen:
@@ -58,7 +65,7 @@ def produce_and_consume(which: str, records: int, rounds: int, only: list[str]) 
                         yield contest.row(f"{title}: {contestant}", contestant, mark=mark, raw=limit)
 
 
-def table(options: argparse.Namespace, only: list[str]) -> list[Row]:
+def table(options: argparse.Namespace, only: Sequence[str]) -> list[Row]:
     """The rows that are asked for, told as they come."""
     rows: list[Row] = []
     records, rounds = (100_000, 1) if options.quick else (1_000_000, 5)
@@ -87,6 +94,13 @@ def table(options: argparse.Namespace, only: list[str]) -> list[Row]:
         print("\nthe demo")
         rows += _printed(demo.rows(quick=options.quick))
     return rows
+
+
+def put(page: Path, name: str, rows: list[Row]) -> None:
+    """Write a table into the page."""
+    busiest = max(row.busy for row in rows)
+    lines = [report.provenance(command(), report.machine()), "", report.busy_line(busiest), "", *report.table(rows)]
+    report.put(page, f"measured {name}", lines)
 
 
 def _printed(rows: Iterator[Row]) -> Iterator[Row]:
@@ -147,11 +161,14 @@ def main() -> None:
     options = arguments()
     only = options.only or ([] if options.sweep else GROUPS)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # brokers start as an installed package does
-    rows = table(options, only)
+    rows: list[Row] = []
+    for name, groups in TABLES.items():
+        if found := table(options, [group for group in groups if group in only]):
+            rows += found
+            if options.markdown:
+                put(options.markdown, name, found)
+    rows += table(options, [group for group in ("columns", "messages") if group in only])
     busiest = max((row.busy for row in rows), default=0.0)
-    if rows and options.markdown:
-        lines = [report.provenance(command(), report.machine()), "", report.busy_line(busiest), "", *report.table(rows)]
-        report.put(options.markdown, "measured", lines)
     sweeps = swept(options) if options.sweep else []
     busiest = max((busiest, *(each.busiest for each in sweeps)))
     if busiest > BUSY:
