@@ -27,7 +27,6 @@ MORE_LINES = {
     "src/fencepost/broker/settings/table.py": 509,
     "src/fencepost/broker/topics/catalogue.py": 433,
     "src/fencepost/client/consumer/core.py": 427,
-    "src/fencepost/client/net/cluster.py": 421,
     "src/fencepost/client/producer/sender.py": 443,
     "src/fencepost/client/producer/transactions.py": 482,
     "src/fencepost/spark/source/reader.py": 422,

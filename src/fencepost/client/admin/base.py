@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from fencepost.client.admin.items import Outcomes
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.tasks import first_error, gather, within
 from fencepost.client.telemetry.reporting import ReportingCore
 from fencepost.client.telemetry.standard_names import ADMIN
@@ -37,12 +35,6 @@ class AdminBase(ReportingCore):
     def _deadline(self, api_timeout_ms: int | None) -> int:
         patience = self._api_timeout_ms if api_timeout_ms is None else api_timeout_ms
         return self.cluster.runtime.now_ms() + patience
-
-    async def _any_broker(self, api_timeout_ms: int | None) -> BrokerConnection:
-        """Return a connection to any broker. Raises KafkaTimeoutError."""
-        deadline_ms = self._deadline(api_timeout_ms)
-        ask = partial(self.cluster.any_connection, deadline_ms)
-        return await self.cluster.until_answered("connection to a broker", ask, deadline_ms)
 
     async def _of_each_broker(
         self,

@@ -465,7 +465,7 @@ class AdminTransactions(AdminBase):
 
     async def features(self, *, api_timeout_ms: int | None = None) -> dict[str, int]:
         """Return the finalized feature levels, such as {"transaction.version": 2}. A missing feature has level 0."""
-        await self._any_broker(api_timeout_ms)
+        await self.cluster.reached("connection to a broker", self._deadline(api_timeout_ms))
         return dict(self.cluster.features)
 
     async def fences_by_group(self, *, api_timeout_ms: int | None = None) -> bool:
@@ -484,4 +484,5 @@ class AdminTransactions(AdminBase):
 
     async def api_versions(self, *, api_timeout_ms: int | None = None) -> dict[int, tuple[int, int]]:
         """Return the API versions of one broker: API key -> (lowest, highest) version."""
-        return dict((await self._any_broker(api_timeout_ms)).versions)
+        connection = await self.cluster.reached("connection to a broker", self._deadline(api_timeout_ms))
+        return dict(connection.versions)

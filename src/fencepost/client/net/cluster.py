@@ -31,6 +31,7 @@ from fencepost.errors import (
     KafkaError,
     KafkaTimeoutError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
     error_for,
 )
 from fencepost.protocol.codec import Message
@@ -158,6 +159,10 @@ class Cluster:
             if not others or self.runtime.now_ms() >= deadline_ms:
                 raise
         return await self.links.first_of(others, deadline_ms)
+
+    async def reached(self, what: str, deadline_ms: int) -> BrokerConnection:
+        """Return a connection to any broker, also to one that is away until then. Raises KafkaTimeoutError."""
+        return await self.until_answered(what, lambda: self.any_connection(deadline_ms), deadline_ms)
 
     async def _open(self, address: Address) -> BrokerConnection:
         """Open a connection. After a lost connection, check that the broker belongs to the same cluster as before."""
@@ -402,17 +407,13 @@ class Cluster:
     async def learn_coordinators(self, kind: CoordinatorKind, ids: Sequence[str], deadline_ms: int) -> None:
         """Look up the coordinators of groups or transactional ids with one request, if the broker supports it (v4).
 
-        `coordinator` looks up those that are not found here one by one, with retries.
+        `coordinator` looks up those that are not found here one by one, and raises the error of each.
         """
-        unknown = [key for key in ids if Coordinator(kind, key) not in self._coordinators]
-        if not unknown:
+        if not (unknown := [key for key in ids if Coordinator(kind, key) not in self._coordinators]):
             return
-        with suppress(DisconnectedError, KafkaTimeoutError):
-            connection = await self.any_connection(deadline_ms)
-            if (version := connection.version(retry.FIND_COORDINATOR, 1, 6)) < 4:
-                return
-            request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=unknown)
-            reply = await connection.request(request, version, timeout_ms=deadline_ms - self.runtime.now_ms())
+        request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=unknown)
+        with suppress(KafkaTimeoutError, UnsupportedVersionError):
+            reply = await self.call(_ANY_NODE, request, (4, 6), deadline_ms=deadline_ms, code_of=lambda _: 0)
             for found in reply.coordinators:
                 if found.error_code == 0:
                     self.nodes[found.node_id] = Node(found.node_id, found.host, found.port)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Final
 
 from fencepost.client.net.cluster import Cluster
@@ -80,8 +79,7 @@ class Telemetry:
         patience_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = self._runtime.now_ms() + patience_ms
         if self._reporter.instance_id is None and self._task is None:
-            connect = partial(self._cluster.any_connection, deadline_ms)
-            await self._cluster.until_answered("the client's instance id", connect, deadline_ms)
+            await self._cluster.reached("the client's instance id", deadline_ms)
             if self._task is None:
                 raise UnsupportedVersionError("no broker serves client telemetry, so this client has no instance id")
         while self._reporter.instance_id is None:

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from fencepost.client.net.asyncio_runtime import runtime_for
@@ -80,7 +79,7 @@ class ClusterClient:
         cluster = self.admin.cluster
         deadline_ms = cluster.runtime.now_ms() + min(patience_ms, self.config.default_api_timeout_ms)
         what = f"kafka.bootstrap.servers={self.config.bootstrap_servers}: no broker can be reached"
-        await cluster.until_answered(what, partial(cluster.any_connection, deadline_ms), deadline_ms)
+        await cluster.reached(what, deadline_ms)
 
     def check_topic(self, name: str) -> None:
         """Check once per topic that it exists, or that the brokers create it. Raises ConfigurationError otherwise."""

@@ -269,12 +269,8 @@ class StepRunner:
 
     async def _must_enlist(self, deadline_ms: int) -> bool:
         """Return true below transaction.version 1. Asks the brokers each time, because they may be upgraded."""
-        await self._any_broker(deadline_ms)
+        await self._cluster.reached("ask the brokers for their versions", deadline_ms)
         return must_enlist(self._cluster)
-
-    async def _any_broker(self, deadline_ms: int) -> BrokerConnection:
-        ask = partial(self._cluster.any_connection, deadline_ms)
-        return await self._cluster.until_answered("ask the brokers for their versions", ask, deadline_ms)
 
     async def _use_up(self, sink: str, claim: Pair, deadline_ms: int) -> int:
         request = InitProducerIdRequest(
@@ -294,8 +290,7 @@ class StepRunner:
         for at in range(0, len(ids), AT_ONCE):
             deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
             some = ids[at : at + AT_ONCE]
-            ask = partial(self._cluster.learn_coordinators, CoordinatorKind.TRANSACTION, some, deadline_ms)
-            await self._cluster.until_answered("find coordinators", ask, deadline_ms)
+            await self._cluster.learn_coordinators(CoordinatorKind.TRANSACTION, some, deadline_ms)
             answers += _all(await gather(self._cluster.runtime, [call() for call in calls[at : at + AT_ONCE]]))
         return tuple(answers)
 
@@ -416,13 +411,13 @@ class StepRunner:
 
     async def _describe_broker(self, deadline_ms: int) -> plan_steps.BrokerVersions:
         """Return the lowest versions of all brokers that can be reached, because an upgrade may be in progress."""
-        await self._any_broker(deadline_ms)
+        await self._cluster.reached("ask the brokers for their versions", deadline_ms)
         cluster = self._cluster
         await cluster.refresh_quietly((), deadline_ms)
         patience_ms = min(deadline_ms, cluster.runtime.now_ms() + ALL_BROKERS_MS)
         asked = [cluster.connection(node, patience_ms) for node in sorted(cluster.nodes)]
         found = [one for one in await gather(cluster.runtime, asked) if isinstance(one, BrokerConnection)]
-        connections = found or [await self._any_broker(deadline_ms)]
+        connections = found or [await self._cluster.reached("ask the brokers for their versions", deadline_ms)]
 
         def least(api_key: int) -> int:
             return min(connection.versions.get(api_key, (0, -1))[1] for connection in connections)
