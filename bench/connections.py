@@ -25,6 +25,7 @@ from fencepost_lab.benchmark.contest import BUSY, Contest, Row, others_share
 
 TOPICS = 10
 WARM_UP_S = 3.0
+STARTS: dict[str, Callable[[], contextlib.AbstractContextManager[Running]]] = {OURS: ours, KAFKA: apache_kafka}
 
 
 class Load(NamedTuple):
@@ -95,9 +96,8 @@ def _answers(ready: selectors.BaseSelector, seconds: float) -> list[float]:
 
 def rows(*, quick: bool, rounds: int) -> Iterator[Row]:
     """The rows of the table."""
-    starts: dict[str, Callable[[], contextlib.AbstractContextManager[Running]]] = {OURS: ours, KAFKA: apache_kafka}
     with contextlib.ExitStack() as stack:
-        running = {name: stack.enter_context(start()) for name, start in starts.items()}
+        running = {name: stack.enter_context(start()) for name, start in STARTS.items()}
         for count in (50, 500):
             contest = Contest("requests/s", KAFKA)
 
@@ -118,11 +118,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     records = [b"x" * RECORD_BYTES] * BATCH_RECORDS if given.batch else [b"x" * 100]
-    starts: dict[str, Callable[[], contextlib.AbstractContextManager[Running]]] = {OURS: ours, KAFKA: apache_kafka}
     found: dict[tuple[int, str], list[Load]] = {}
     busiest = others_share()
     for _ in range(given.rounds):
-        for name, start in starts.items():
+        for name, start in STARTS.items():
             with start() as broker:
                 for count in given.connections:
                     load = measure(broker, count, records, given.seconds)

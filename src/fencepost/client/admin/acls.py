@@ -207,19 +207,7 @@ def _rules(reply: de.DescribeAclsResponse) -> list[Acl]:
     """Return the rules of a response, sorted. Raises KafkaError."""
     if reply.error_code != 0:
         raise error_for(reply.error_code, "describe ACLs", reply.error_message)
-    return sorted(
-        Acl(
-            ResourceType(resource.resource_type),
-            resource.resource_name,
-            acl.principal,
-            AclOperation(acl.operation),
-            AclPermission(acl.permission_type),
-            PatternType(resource.pattern_type),
-            acl.host,
-        )
-        for resource in reply.resources
-        for acl in resource.acls
-    )
+    return sorted(_acl(resource, acl) for resource in reply.resources for acl in resource.acls)
 
 
 def _deleted(result: da.DeleteAclsFilterResult) -> list[Acl] | KafkaError:
@@ -227,17 +215,21 @@ def _deleted(result: da.DeleteAclsFilterResult) -> list[Acl] | KafkaError:
     for code, message in (_answer(result), *map(_answer, result.matching_acls)):
         if code != 0:
             return error_for(code, "delete ACLs", message)
-    return sorted(
-        Acl(
-            ResourceType(acl.resource_type),
-            acl.resource_name,
-            acl.principal,
-            AclOperation(acl.operation),
-            AclPermission(acl.permission_type),
-            PatternType(acl.pattern_type),
-            acl.host,
-        )
-        for acl in result.matching_acls
+    return sorted(_acl(acl, acl) for acl in result.matching_acls)
+
+
+def _acl(
+    resource: de.DescribeAclsResource | da.DeleteAclsMatchingAcl, rule: de.AclDescription | da.DeleteAclsMatchingAcl
+) -> Acl:
+    """Return a rule of a response. That of a deletion is in one object with its resource."""
+    return Acl(
+        ResourceType(resource.resource_type),
+        resource.resource_name,
+        rule.principal,
+        AclOperation(rule.operation),
+        AclPermission(rule.permission_type),
+        PatternType(resource.pattern_type),
+        rule.host,
     )
 
 

@@ -122,7 +122,19 @@ class AclBindingFilter(AclBinding):
 
 def acl_of(binding: AclBinding) -> Acl:
     """Return the rule as Fencepost's own type."""
-    return Acl(
+    return Acl(*_own_fields(binding))
+
+
+def filter_of(wanted: AclBinding) -> AclFilter:
+    """Return the filter as Fencepost's own type."""
+    return AclFilter(*_own_fields(wanted))
+
+
+def _own_fields(
+    binding: AclBinding,
+) -> tuple[OurType, str, str, OurOperation, AclPermission, PatternType, str]:
+    """Return the fields of a rule or a filter, in the order that both have."""
+    return (
         OurType(binding.restype.value),
         binding.name,
         binding.principal,
@@ -130,19 +142,6 @@ def acl_of(binding: AclBinding) -> Acl:
         AclPermission(binding.permission_type.value),
         PatternType(binding.resource_pattern_type.value),
         binding.host,
-    )
-
-
-def filter_of(wanted: AclBinding) -> AclFilter:
-    """Return the filter as Fencepost's own type."""
-    return AclFilter(
-        OurType(wanted.restype.value),
-        wanted.name,
-        wanted.principal,
-        OurOperation(wanted.operation.value),
-        AclPermission(wanted.permission_type.value),
-        PatternType(wanted.resource_pattern_type.value),
-        wanted.host,
     )
 
 

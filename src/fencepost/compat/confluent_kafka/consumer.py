@@ -362,12 +362,16 @@ class Consumer(MetadataClient):
         wanted, wait_ms = checked_partitions(partitions), milliseconds(timeout)
         if not wanted:
             raise local_error("_INVALID_ARG", "offsets_for_times(): no partition is given")
-        if len(wanted) == 1:
-            return [self._offset_for_time(wanted[0], wait_ms)]
-        found = []
-        for each in wanted:
+        if len({place_of(each) for each in wanted}) == len(wanted):
             try:
-                found.append(self._offset_for_time(each, wait_ms))
+                return self._offsets_for_times(wanted, wait_ms)
+            except KafkaException as error:
+                if len(wanted) == 1 or error.args[0].code() != NUMBERS["_UNKNOWN_PARTITION"]:
+                    raise
+        found = []
+        for each in wanted:  # one by one, to learn which of them is unknown
+            try:
+                found += self._offsets_for_times([each], wait_ms)
             except KafkaException as error:
                 if error.args[0].code() != NUMBERS["_UNKNOWN_PARTITION"]:
                     raise
@@ -376,11 +380,14 @@ class Consumer(MetadataClient):
             raise KafkaException(found[0].error)
         return found
 
-    def _offset_for_time(self, at: TopicPartition, wait_ms: int | None) -> TopicPartition:
-        _check_exists(at)
+    def _offsets_for_times(self, wanted: list[TopicPartition], wait_ms: int | None) -> list[TopicPartition]:
+        """Ask for the offsets at the times of different partitions, in one call."""
+        for each in wanted:
+            _check_exists(each)
         with calling(_CLOSED), _of_partitions():
-            found = self._open().offsets_for({place_of(at): at.offset}, wait_ms)[place_of(at)]
-        return TopicPartition(*place_of(at), found.offset, None, found.leader_epoch)
+            found = self._open().offsets_for({place_of(each): each.offset for each in wanted}, wait_ms)
+        places = map(place_of, wanted)
+        return [TopicPartition(*place, found[place].offset, None, found[place].leader_epoch) for place in places]
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False

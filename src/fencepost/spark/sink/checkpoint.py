@@ -167,19 +167,23 @@ def take_back(folder: Path, batch_id: int) -> Path:
     while kept.exists():  # from an earlier repair of the same batch
         count += 1
         kept = path.with_name(f".{path.name}.replaced-{count}")
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop does not check a file without a checksum file
+    _drop_checksum(path)
     path.rename(kept)
     _sync(folder / OFFSETS)
     return kept
 
 
 def _replace(path: Path, text: str) -> None:
-    checksum = path.with_name(f".{path.name}.crc")
     if path.exists():
         path.replace(path.with_name(f".{path.name}.replaced"))
-    checksum.unlink(missing_ok=True)  # Hadoop does not check a file without a checksum file
+    _drop_checksum(path)
     with written_whole(path) as file:
         file.write(text.encode())
+
+
+def _drop_checksum(path: Path) -> None:
+    """Delete the file's checksum file. Hadoop does not check a file without one."""
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
 def _batches(folder: Path) -> list[int]:
