@@ -5,6 +5,7 @@ The functions are typer callbacks for one text, a list of texts, or None for an 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from fencepost.arguments import text_flaw
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import ConfigurationError
 
-__all__ = ["file_to_write", "in_utf8", "named", "noted", "topic_named"]
+__all__ = ["file_to_write", "in_utf8", "named", "need_other_file", "noted", "topic_named"]
 
 Given = TypeVar("Given", bound=str | Sequence[str] | None)
 
@@ -55,6 +56,19 @@ def file_to_write(path: Path | None) -> Path | None:
     if path is not None and not path.parent.is_dir():
         raise typer.BadParameter(f"there is no directory {path.parent}")
     return path
+
+
+def need_other_file(path: Path | None, option: str, other: Path | None, name: str) -> None:
+    """Refuse a file to write that is also another file of the command. Raises BadParameter.
+
+    Args:
+        path: The file to write; None: no file.
+        option: Its option.
+        other: The other file; None: there is none.
+        name: The other file's option or argument.
+    """
+    if path is not None and other is not None and os.path.realpath(path) == os.path.realpath(other):
+        raise typer.BadParameter(f"{path} is {name}, and would be replaced", param_hint=option)
 
 
 def noted(text: str) -> str:

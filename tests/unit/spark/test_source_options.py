@@ -139,7 +139,9 @@ def test_a_batch_is_refused_for_what_has_no_use_before_brokers_are_asked(name: s
 
 def test_a_members_id_without_a_group_has_no_effect() -> None:
     """No group is joined; Spark's own connector has a group for each query, and takes the id for it."""
-    SourceOptions.parse({**SERVERS, "subscribe": "t", "kafka.group.instance.id": "etl-1"}, stream=True)
+    options = {**SERVERS, "subscribe": "t"}
+    with_id = SourceOptions.parse({**options, "kafka.group.instance.id": "etl-1"}, stream=True)
+    assert with_id == SourceOptions.parse(options, stream=True)
 
 
 def test_the_defaults_are_sparks() -> None:

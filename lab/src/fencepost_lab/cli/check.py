@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.cli.garbage import without_collections
-from fencepost.cli.names import file_to_write
+from fencepost.cli.names import file_to_write, need_other_file
 from fencepost.cli.output import Json, failures_told, print_json
 from fencepost.small_files import bare_reason, written_whole
 from fencepost_lab.check.history.file import decoded, operations_of
@@ -34,6 +34,7 @@ def check(
 
     Example: fencepost check history.jsonl --html history.html
     """
+    need_other_file(html, "--html", None if history == "-" else Path(history), "HISTORY")
     try:
         verdict = judge(_load(history), limit)
     except (InvalidHistory, OSError) as error:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fencepost.cli.names import file_to_write
+from fencepost.cli.names import file_to_write, need_other_file
 from fencepost.cli.output import MOST_SECONDS, Json, failures_told, print_json, print_table, stopped_by_signals
 from fencepost.small_files import bare_reason, read_small, written_whole
 
@@ -94,8 +94,7 @@ def simulate(
     if plant is not None and plant not in PLANTS:
         raise typer.BadParameter(f"there is no {plant!r}; --plants lists them", param_hint="--plant")
     console = Console(stderr=True)
-    if history is not None and world != "clients":
-        raise typer.BadParameter("only the world of clients has one: --world clients", param_hint="--history")
+    _check_history(history, world, resume)
     seed = _resumed(resume, seed)
     tally = _Tally(options=list(option or []))
     with stopped_by_signals() as stopped, ExitStack() as stack:
@@ -116,6 +115,13 @@ def simulate(
     if ended_by is not None:
         raise typer.Exit(128 + ended_by)
     raise typer.Exit(0 if tally.found is None else 1)
+
+
+def _check_history(history: Path | None, world: str, resume: Path | None) -> None:
+    """Raise BadParameter if there is no history in this world, or if it would replace the file of --resume."""
+    if history is not None and world != "clients":
+        raise typer.BadParameter("only the world of clients has one: --world clients", param_hint="--history")
+    need_other_file(history, "--history", resume, "--resume")
 
 
 def _resumed(resume: Path | None, seed: int | None) -> int | None:

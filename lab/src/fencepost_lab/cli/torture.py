@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, client_settings, reach
-from fencepost.cli.names import file_to_write
+from fencepost.cli.names import file_to_write, need_other_file
 from fencepost.cli.output import MOST_SECONDS, Json, refuse, stopped_by_signals
 from fencepost.client.blocking import Admin
 from fencepost.errors import ConfigurationError, KafkaError
@@ -117,6 +117,7 @@ def torture(
     _only("--client", (client,), CLIENTS)
     _only("--faults", chosen, FAULTS)
     _only("--two-phase", filter(None, (two_phase,)), LEVELS)
+    need_other_file(html, "--html", history, "--history")
     if not bootstrap_servers and start != OURS:
         raise typer.BadParameter("is needed, unless --start fencepost", param_hint="--bootstrap-servers")
     if start == OURS:
