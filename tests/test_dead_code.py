@@ -20,7 +20,7 @@ NOT_READ = (
 """Generated, or the wire's vocabulary: codes and names are listed whole."""
 
 CALLED_BY_OTHERS = {
-    "asyncio's protocols": ("connection_made eof_received get_buffer buffer_updated pause_writing sizehint"),
+    "asyncio's protocols": ("connection_made eof_received get_buffer buffer_updated sizehint"),
     "Python, and tuples that are unpacked": "writable __getattr__",
     "typer": "get_usage finish_flink reset_offsets set_password",
     "ssl": "num_tickets",

@@ -1,4 +1,4 @@
-//! The border to Python's buffers, and the only unsafe code of this crate.
+//! The border to Python's buffers and descriptors, and the only unsafe code of this crate.
 
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
@@ -80,4 +80,21 @@ pub fn packed<'py, const N: usize>(
         }
         Ok(())
     })
+}
+
+/// The bytes of a bytearray that only this module has.
+#[cfg(unix)]
+#[allow(clippy::mut_from_ref)] // the object owns its memory; a reference to it is not a reference to its bytes
+pub fn inside<'a>(memory: &'a Bound<'_, PyByteArray>) -> &'a mut [u8] {
+    // SAFETY: the caller has made this object and given it to nobody, so nothing resizes it or looks at it, and the
+    // caller uses one such slice at a time. Its memory is the interpreter's, see `written`.
+    unsafe { memory.as_bytes_mut() }
+}
+
+/// The socket of a descriptor that the caller gives away; None for a number that is no descriptor.
+#[cfg(unix)]
+pub fn owned_socket(descriptor: std::os::fd::RawFd) -> Option<std::net::TcpStream> {
+    use std::os::fd::FromRawFd;
+    // SAFETY: the caller has detached the descriptor from its Python object, so that it has one owner, this value.
+    (descriptor >= 0).then(|| unsafe { std::net::TcpStream::from_raw_fd(descriptor) })
 }

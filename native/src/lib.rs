@@ -6,9 +6,12 @@
 mod buffers;
 pub mod hashes;
 mod numbers;
+pub mod produce;
 #[cfg(feature = "python")]
 mod python;
 pub mod records;
+#[cfg(all(feature = "python", unix))]
+mod streams;
 
 #[cfg(test)]
 mod tests;

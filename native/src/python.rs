@@ -8,11 +8,12 @@
 
 use crate::buffers::{packed, untouched, written, Input};
 use crate::numbers::{Int32s, Int64s};
+use crate::produce::Topic;
 use crate::records::{Cursors, Description, Fields, Flaw, HeaderSource, Source, Strings};
-use crate::{hashes, records};
+use crate::{hashes, produce, records};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyList};
+use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView, PySlice, PyString, PyTuple};
 
 /// From this size on, other threads run meanwhile. Below it, giving the lock away costs more than it brings.
 const LARGE_BYTES: usize = 64 * 1024;
@@ -482,6 +483,67 @@ fn xxh64_of_spans<'py>(py: Python<'py>, blob: Any<'py>, bounds: Any<'py>) -> PyR
     })
 }
 
+// ---- requests
+
+/// Read a Produce request; return None unless it has the common form (produce.rs), else (version, correlation id, client
+/// id, transactional id, acks, timeout in ms, batches). A batch is (topic's name, or its id as bytes; partition; records,
+/// a part of the frame; the header's fields; the fields of `Checked`, or None if the records are compressed).
+#[pyfunction]
+fn read_produce<'py>(py: Python<'py>, frame: Bound<'py, PyMemoryView>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    let input = Input::of(&frame)?;
+    let bytes = input.bytes();
+    let Some(request) = working(py, bytes.len(), || produce::read(bytes)) else { return Ok(None) };
+    let mut batches = Vec::with_capacity(request.batches.len());
+    for batch in &request.batches {
+        let topic = match batch.topic {
+            Topic::Name(name) => PyString::new(py, name).into_any(),
+            Topic::Id(id) => PyBytes::new(py, &id).into_any(),
+        };
+        let records = frame.get_item(PySlice::new(py, batch.start as isize, batch.end as isize, 1))?;
+        let header = &batch.header;
+        let fields: [Any<'py>; 13] = [
+            header.base_offset.into_pyobject(py)?.into_any(),
+            header.batch_length.into_pyobject(py)?.into_any(),
+            header.leader_epoch.into_pyobject(py)?.into_any(),
+            header.magic.into_pyobject(py)?.into_any(),
+            header.crc.into_pyobject(py)?.into_any(),
+            header.attributes.into_pyobject(py)?.into_any(),
+            header.last_offset_delta.into_pyobject(py)?.into_any(),
+            header.base_timestamp.into_pyobject(py)?.into_any(),
+            header.max_timestamp.into_pyobject(py)?.into_any(),
+            header.producer_id.into_pyobject(py)?.into_any(),
+            header.producer_epoch.into_pyobject(py)?.into_any(),
+            header.base_sequence.into_pyobject(py)?.into_any(),
+            header.count.into_pyobject(py)?.into_any(),
+        ];
+        let checked = batch.checked.as_ref().map(|found| (found.smallest, found.largest, found.without_key));
+        batches.push((topic, batch.partition, records, PyTuple::new(py, fields)?, checked));
+    }
+    let head = (request.version, request.correlation_id, request.client_id, request.transactional_id);
+    let rest = (request.acks, request.timeout_ms, batches);
+    Ok(Some((head.0, head.1, head.2, head.3, rest.0, rest.1, rest.2).into_pyobject(py)?))
+}
+
+/// The response frame to a Produce request whose batches were all taken. A result is (topic's name, or its id as bytes;
+/// partition; base offset; time of the append in ms, or -1; log start offset).
+#[pyfunction]
+fn answer_produce<'py>(
+    py: Python<'py>,
+    version: i16,
+    correlation_id: i32,
+    results: Vec<(Any<'py>, i32, i64, i64, i64)>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let mut taken = Vec::with_capacity(results.len());
+    for (topic, partition, base_offset, append_time_ms, log_start_offset) in &results {
+        let topic = match topic.cast::<PyBytes>() {
+            Ok(id) => Topic::Id(id.as_bytes().try_into().map_err(|_| PyValueError::new_err("an id has 16 bytes"))?),
+            Err(_) => Topic::Name(topic.cast::<PyString>()?.to_str()?),
+        };
+        taken.push((topic, (*partition, *base_offset, *append_time_ms, *log_start_offset)));
+    }
+    Ok(PyBytes::new(py, &produce::answer(version, correlation_id, &taken)))
+}
+
 // ---- memory
 
 /// Memory of which the system gives a page when something comes for it.
@@ -497,7 +559,11 @@ mod fencepost_native {
 
     #[pymodule_export]
     use super::{
-        check_records, cut, decode_headers, decode_records, encode_headers, find_timestamp, gather, partitions_of_blob,
-        partitions_of_keys, plan_batches, room, write_lists, write_records, xxh64_of_spans,
+        answer_produce, check_records, cut, decode_headers, decode_records, encode_headers, find_timestamp, gather,
+        partitions_of_blob, partitions_of_keys, plan_batches, read_produce, room, write_lists, write_records,
+        xxh64_of_spans,
     };
+    #[cfg(unix)]
+    #[pymodule_export]
+    use crate::streams::{Stream, Streams};
 }

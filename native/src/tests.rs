@@ -1,5 +1,6 @@
 //! Tests of the loops without Python: any bytes are refused with a code or read, and never cause a panic.
 
+use crate::produce;
 use crate::records::{self, check, decode, find, Fields, Flaw, Strings};
 
 /// SplitMix64, so that a failing case can be repeated.
@@ -123,4 +124,66 @@ fn hashes_are_the_published_ones() {
     assert_eq!(crate::hashes::murmur2(b"foobar") as i32, -790332482);
     assert_eq!(crate::hashes::murmur2(b"21") as i32, -973932308);
     assert_eq!(crate::hashes::xxh64(b"abc"), 0x44bc_2cf5_ad77_0999);
+}
+
+/// A Produce request v9 for partition 5 of topic "t" with this batch, after "c" and without a transactional id.
+fn request(batch: &[u8]) -> Vec<u8> {
+    let mut frame =
+        vec![0, 0, 0, 9, 0, 0, 0, 7, 0, 1, b'c', 0, 0, 0xff, 0xff, 0, 0, 5, 0xdc, 2, 2, b't', 2, 0, 0, 0, 5];
+    frame.push(batch.len() as u8 + 1);
+    frame.extend_from_slice(batch);
+    frame.extend_from_slice(&[0, 0, 0]);
+    frame
+}
+
+fn batch() -> Vec<u8> {
+    let mut batch = vec![0; 8];
+    batch.extend_from_slice(&(49 + RECORD.len() as i32).to_be_bytes());
+    batch.extend_from_slice(&[0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]); // leader epoch, magic, CRC, attributes, last delta
+    batch.extend_from_slice(&100i64.to_be_bytes());
+    batch.extend_from_slice(&103i64.to_be_bytes());
+    batch.extend_from_slice(&[0xff; 14]); // no producer
+    batch.extend_from_slice(&1i32.to_be_bytes());
+    batch.extend_from_slice(&RECORD);
+    let crc = crc32c::crc32c(&batch[21..]);
+    batch[17..21].copy_from_slice(&crc.to_be_bytes());
+    batch
+}
+
+#[test]
+fn a_produce_request_is_read_and_answered() {
+    let frame = request(&batch());
+    let read = produce::read(&frame).unwrap();
+    assert_eq!((read.version, read.correlation_id, read.acks, read.timeout_ms), (9, 7, -1, 1500));
+    assert_eq!((read.client_id, read.transactional_id), (Some("c"), None));
+    let only = &read.batches[0];
+    assert_eq!((only.topic, only.partition), (produce::Topic::Name("t"), 5));
+    assert_eq!(&frame[only.start..only.end], &batch()[..]);
+    assert_eq!(only.checked.as_ref().map(|found| found.largest), Some(103));
+    let answer = produce::answer(9, 7, &[(only.topic, (5, 258, -1, 0))]);
+    let expected = [
+        &[0, 0, 0, 48, 0, 0, 0, 7, 0, 2, 2, b't', 2, 0, 0, 0, 5, 0, 0][..],
+        &258i64.to_be_bytes(),
+        &[0xff; 8],
+        &[0; 8],
+        &[1, 0, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    assert_eq!(answer, expected.concat());
+}
+
+#[test]
+fn every_cut_and_every_changed_byte_of_a_request_is_read_or_left() {
+    let frame = request(&batch());
+    for cut in 0..frame.len() {
+        assert!(produce::read(&frame[..cut]).is_none());
+    }
+    let mut left = 0;
+    for at in 0..frame.len() {
+        for byte in 0..=255 {
+            let mut changed = frame.clone();
+            changed[at] = byte;
+            left += usize::from(produce::read(&changed).is_none());
+        }
+    }
+    assert!(left > 60 * 255); // of the batch alone
 }

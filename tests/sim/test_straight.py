@@ -11,9 +11,9 @@ import pytest
 
 from fencepost.broker import core
 from fencepost.broker.api.records import produce_straight
+from fencepost.broker.api.records.produce_common import CommonProduce, Taken, encode_common_answer
 from fencepost.broker.api.straight import PATHS, Straight, straight_path
 from fencepost.broker.connection import Connection, Core
-from fencepost.protocol.produce_one import OneBatch, encode_one_answer
 from fencepost_lab.check import sim_cluster, world
 from fencepost_lab.check.disk import MemoryDisk
 from fencepost_lab.check.options import Profile, SimulationOptions
@@ -124,10 +124,11 @@ def test_a_sink_is_the_same_without_straight_paths(seed: int) -> None:
 
 
 def test_a_straight_path_that_differs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def one_too_high(asked: OneBatch, base_offset: int, append_time_ms: int, log_start_offset: int) -> bytes:
-        return encode_one_answer(asked, base_offset + 1, append_time_ms, log_start_offset)
+    def one_too_high(asked: CommonProduce, results: list[Taken]) -> bytes:
+        higher: list[Taken] = [(name, index, base + 1, ms, start) for name, index, base, ms, start in results]
+        return encode_common_answer(asked, higher)
 
-    monkeypatch.setattr(produce_straight, "encode_one_answer", one_too_high)
+    monkeypatch.setattr(produce_straight, "encode_common_answer", one_too_high)
     with pytest.raises(AssertionError):
         assert_same(lambda: run_world(31, WORLDS["stormy"]))
 

@@ -343,7 +343,8 @@ class BrokerCore(Core):
 
     def began(self, connection: Connection, api_key: int, version: int, client_id: str, size: int) -> None:
         """Count a request of `size` bytes that is being handled."""
-        _log.debug("%s v%s from %s", SERVED[api_key].name, version, connection.connection_id)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s v%s from %s", SERVED[api_key].name, version, connection.connection_id)
         self.metrics.requests[api_key] += 1
         self.metrics.request_bytes[api_key] += _PREFIX_BYTES + size
         connection.client_id = client_id

@@ -29,11 +29,10 @@ from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.metrics.fence import WorkFailed
 from fencepost.broker.metrics.log_rate_limit import Pace, Paces
 from fencepost.broker.network.admission import Admission, connections_for
-from fencepost.broker.network.certificates import Certificates
+from fencepost.broker.network.doors import Doors
 from fencepost.broker.network.key_source import KeySource
 from fencepost.broker.network.memory_watch import MemoryWatch
-from fencepost.broker.network.sockets import ClientSocket, listening_sockets
-from fencepost.broker.network.tls_sockets import TlsClientSocket
+from fencepost.broker.network.sockets import ClientSocket
 from fencepost.broker.security.listeners import Listener, listeners_of
 from fencepost.broker.security.mechanisms import OAUTHBEARER
 from fencepost.broker.settings.sasl import JWKS_URL
@@ -108,8 +107,7 @@ class BrokerServer:
         """The broker's time, milliseconds since the epoch."""
         self._stopping = False
         self._next_client = 0
-        self._servers: list[asyncio.Server] = []
-        self._certificates: list[Certificates] = []
+        self._doors = Doors(self, _steady_ms)
         self._timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._place_timer: asyncio.TimerHandle | None = None
@@ -155,11 +153,9 @@ class BrokerServer:
             self.core.open(self.now_ms())
             self.core.listeners = self.listeners
             self.core.answer_room = self._memory.answers.room
-            for index, listener in enumerate(self.listeners):
-                await self._listen(index, listener)
+            await self._doors.open(self.listeners)
         except BaseException:
-            for server in self._servers:
-                server.close()
+            self._doors.close()
             self._end_threads()
             self._leave_directory()
             raise
@@ -170,8 +166,7 @@ class BrokerServer:
     async def stop(self, *, clean: bool = True) -> None:
         """Stop accepting, close the connections and the logs. With `clean` false the logs are left as they are."""
         self._stopping = True
-        for server in self._servers:
-            server.close()
+        self._doors.accept_no_more()
         self._memory.stop()
         for timer in (self._timer, self._idle_timer, self._place_timer):
             if timer is not None:
@@ -182,6 +177,7 @@ class BrokerServer:
         for client in list(self._clients.values()):
             client.abort()
         await self._synced()  # the end of one sync may begin the next
+        self._doors.close()
         self._end_threads()
         try:
             if clean and not self.failed.done():
@@ -287,11 +283,11 @@ class BrokerServer:
 
     def read_certificates(self) -> None:
         """Reload the TLS files of all listeners, as happens at a new connection after a change."""
-        for certificates in self._certificates:
+        for certificates in self._doors.certificates:
             certificates.context()
         _log.info(
             "SIGHUP: the TLS files of %d listeners were checked; other settings are read only at a start",
-            len(self._certificates),
+            len(self._doors.certificates),
         )
 
     async def snapshot(self) -> Snapshot:
@@ -303,7 +299,7 @@ class BrokerServer:
             untaken_answer_bytes=self._memory.answers.total,
             unfinished_request_bytes=self._memory.requests.total,
             certificate_end_timestamp_seconds=min(
-                (each.end_s for each in self._certificates if each.end_s is not None), default=0
+                (each.end_s for each in self._doors.certificates if each.end_s is not None), default=0
             ),
             clock_ahead_seconds=self.clock.ahead_of_system_ms / 1000,
         )
@@ -534,21 +530,6 @@ class BrokerServer:
                 for client in list(self._clients.values()):
                     client.abort()
             await asyncio.sleep(_DESCRIPTOR_PAUSE_S)
-
-    async def _listen(self, index: int, listener: Listener) -> None:
-        tls = None if listener.tls is None else Certificates(listener.name, listener.tls, time.time)
-        if tls is not None:
-            self._certificates.append(tls)
-
-        def serve() -> ClientSocket:
-            return TlsClientSocket(self, index, tls.context()) if tls else ClientSocket(self, index)
-
-        sockets = listening_sockets(listener.host or None, listener.port)
-        listener.port = sockets[0].getsockname()[1]
-        for sock in sockets:
-            self._servers.append(await self._loop.create_server(serve, sock=sock))
-        host, port = listener.advertised
-        listener.advertised = (host, port or listener.port)
 
 
 def _steady_ms() -> int:

@@ -11,10 +11,10 @@ import struct
 from collections.abc import Callable, Mapping
 
 from fencepost.protocol.cursor import Buffer
-from fencepost.protocol.errors import FrameTooLarge, MalformedMessage
+from fencepost.protocol.errors import FrameTooLarge, MalformedMessage, WireError
 from fencepost.protocol.frame import DEFAULT_MAX_FRAME_BYTES
 
-__all__ = ["Receiver", "common_buffer"]
+__all__ = ["Receiver", "common_buffer", "refused_size"]
 
 _SIZE = struct.Struct(">i")
 _GROWTH = 4
@@ -25,6 +25,15 @@ Rooms = Callable[[int], memoryview | None]
 def common_buffer(size_bytes: int = 64 * 1024) -> memoryview:
     """Return a receive buffer that all connections of an event loop use in turn."""
     return memoryview(bytearray(size_bytes))
+
+
+def refused_size(size: int, max_frame_bytes: int, strangers: Mapping[int, str]) -> WireError:
+    """Return the error for a frame whose announced size is not accepted. For the arguments see `Receiver`."""
+    if size < 0:
+        return MalformedMessage(f"frame size {size}")
+    if stranger := strangers.get(size >> 16):
+        return FrameTooLarge(stranger)
+    return FrameTooLarge(f"frame of {size} bytes, at most {max_frame_bytes} are accepted")
 
 
 def _grown(size_bytes: int) -> None:
@@ -132,12 +141,9 @@ class Receiver:
         return frames
 
     def _check(self, size: int) -> None:
-        if size < 0:
-            raise MalformedMessage(f"frame size {size}")
-        if (self._is_first or size > self.max_frame_bytes) and (stranger := self._strangers.get(size >> 16)):
-            raise FrameTooLarge(stranger)
-        if size > self.max_frame_bytes:
-            raise FrameTooLarge(f"frame of {size} bytes, at most {self.max_frame_bytes} are accepted")
+        is_strange = self._is_first and size >> 16 in self._strangers
+        if is_strange or not 0 <= size <= self.max_frame_bytes:
+            raise refused_size(size, self.max_frame_bytes, self._strangers)
         self._is_first = False
 
     def _room_for(self, begun: memoryview) -> memoryview:

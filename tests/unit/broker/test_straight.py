@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +10,9 @@ import pytest
 from fencepost.broker.faults.table import FaultAction, RequestFault
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest
 from tests.support.broker_driver import BrokerDriver, batch, produce
+from tests.support.engines import ENGINES, engine
 
 PRODUCE = 0
 
@@ -97,7 +99,78 @@ def test_other_requests_take_the_general_path(driver: BrokerDriver, request_of: 
     assert straight(driver) == 0
 
 
-def test_a_refusal_of_the_log_is_told_on_the_straight_path(driver: BrokerDriver) -> None:
-    result = driver.ask(produce("t", damaged(batch(b"v"))), 9).partitions[0]
-    assert result.error_code == ErrorCode.CORRUPT_MESSAGE
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_refusal_of_the_log_is_told_on_the_straight_path(driver: BrokerDriver, name: str) -> None:
+    with engine(name):
+        result = driver.ask(produce("t", batch(b"v", producer_id=7, epoch=0, sequence=5)), 9)
+    assert result.partitions[0].error_code == ErrorCode.UNKNOWN_PRODUCER_ID
     assert straight(driver) == 1
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_damaged_batch_is_refused_alike_in_both_forms(driver: BrokerDriver, name: str) -> None:
+    with engine(name):
+        result = driver.ask(produce("t", damaged(batch(b"v"))), 9).partitions[0]
+    assert result.error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+def several(*batches: tuple[int, bytes]) -> ProduceRequest:
+    wanted = [ProducePartition("t", None, index, records) for index, records in batches]
+    return ProduceRequest(None, -1, 1500, wanted)
+
+
+@pytest.fixture
+def opened(driver: BrokerDriver) -> Iterator[BrokerDriver]:
+    """A broker whose native module reads requests with several batches; the logs of both partitions are open."""
+    driver.ask(produce("t", batch(b"opens the log"), partition=1), 9)
+    with engine("native"):
+        yield driver
+
+
+def test_several_batches_go_straight(opened: BrokerDriver) -> None:
+    for offset in (1, 2):
+        answer = opened.ask(several((1, batch(b"one")), (0, batch(b"nought"))), 9)
+        assert [(each.partition, each.error_code, each.base_offset) for each in answer.partitions] == [
+            (1, ErrorCode.NONE, offset),
+            (0, ErrorCode.NONE, offset),
+        ]
+    assert straight(opened) == 2
+
+
+def test_of_several_batches_only_the_refused_one_is_refused(opened: BrokerDriver) -> None:
+    sequenced = batch(b"v", producer_id=7, epoch=0, sequence=0)
+    assert opened.ask(several((1, sequenced)), 9).partitions[0].error_code == ErrorCode.NONE
+    next_one = batch(b"w", producer_id=7, epoch=0, sequence=5)
+    first = batch(b"w", producer_id=7, epoch=0, sequence=0)
+    answer = opened.ask(several((1, next_one), (0, first)), 9)
+    assert [each.error_code for each in answer.partitions] == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NONE]
+    assert straight(opened) == 2
+
+
+@pytest.mark.parametrize(
+    "batches",
+    {
+        "one partition twice": [(0, batch(b"a")), (0, batch(b"b"))],
+        "two producers": [
+            (0, batch(b"a", producer_id=7, epoch=0, sequence=0)),
+            (1, batch(b"b", producer_id=8, epoch=0, sequence=0)),
+        ],
+        "an unknown partition": [(0, batch(b"a")), (9, batch(b"b"))],
+        "a damaged batch": [(0, batch(b"a")), (1, damaged(batch(b"b")))],
+    }.values(),
+    ids=str,
+)
+def test_other_requests_with_several_batches_take_the_general_path(
+    opened: BrokerDriver, batches: list[tuple[int, bytes]]
+) -> None:
+    ends = [log_end(opened, index) for index in (0, 1)]
+    answer = opened.ask(several(*batches), 9)
+    assert straight(opened) == 0
+    written = sum(each.error_code == ErrorCode.NONE for each in answer.partitions)
+    assert sum(log_end(opened, index) for index in (0, 1)) == sum(ends) + written
+
+
+def log_end(driver: BrokerDriver, index: int) -> int:
+    partition = driver.core.topics.partition("t", index)
+    assert partition is not None
+    return partition.log.log_end_offset

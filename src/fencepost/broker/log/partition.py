@@ -47,6 +47,7 @@ from fencepost.protocol.records.batch import (
     pack_place,
     parse_header,
 )
+from fencepost.protocol.records.check import Checked
 from fencepost.protocol.records.markers import Marker, encode_marker
 from fencepost.protocol.records.walk import section_of
 
@@ -155,9 +156,10 @@ class PartitionLog:
         produce_version: int = NEWEST_PRODUCE,
         decompress: Decompress = section_of,
         header: BatchHeader | None = None,
+        checked: Checked | None = None,
     ) -> Appended | Duplicate | Rejected:
-        """Append a client's batch. `produce_version` as for `check_batch`. If `decompress` raises, nothing changes."""
-        found = admitted(batch, self.config, now_ms, decompress, header)
+        """Append a client's batch: see `admitted` and `check_batch`. If `decompress` raises, nothing changes."""
+        found = admitted(batch, self.config, now_ms, decompress, header, checked)
         if isinstance(found, Flaw):
             return found.rejected(self.log_start_offset)
         (header, batch), unknown, earlier, facts = found, False, False, None
@@ -175,8 +177,7 @@ class PartitionLog:
         append_time = now_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        refused = self._write(header, batch, append_time, now_ms)
-        if refused is not None:
+        if (refused := self._write(header, batch, append_time, now_ms)) is not None:
             return refused
         if facts is not None:
             timestamp_ms = header.max_timestamp if append_time < 0 else append_time
@@ -196,8 +197,7 @@ class PartitionLog:
             if facts.epoch < lowest:
                 return Rejected(ErrorCode.INVALID_PRODUCER_EPOCH, -1, f"epoch {facts.epoch} is older than {lowest}")
         first = self.log_end_offset
-        refused = self._write(header, batch, -1, now_ms)
-        if refused is not None:
+        if (refused := self._write(header, batch, -1, now_ms)) is not None:
             return refused
         last = self.log_end_offset - 1
         if facts is not None:
@@ -233,8 +233,7 @@ class PartitionLog:
         )
         header = parse_header(batch)
         offset = self.log_end_offset
-        refused = self._write(header, batch, -1, now_ms)
-        if refused is not None:
+        if (refused := self._write(header, batch, -1, now_ms)) is not None:
             return refused
         durable = self.config.fsync != "commit"
         aborted = self.producers.note_marker(header, Marker(commit, coordinator_epoch), offset, durable=durable)
@@ -282,8 +281,8 @@ class PartitionLog:
         position, segment.size = segment.size, segment.size + size
         segment.touched_ms = now_ms
         self.log_end_offset = segment.next_offset = last_offset + 1
-        segment.note(self.log_end_offset - 1, timestamp, position, size, self.config.index_interval_bytes)
-        self._recent_last.append(self.log_end_offset - 1)
+        segment.note(last_offset, timestamp, position, size, self.config.index_interval_bytes)
+        self._recent_last.append(last_offset)
         self._recent_positions.append(position)
         if len(self._recent_last) > _RECENT_MAX:
             del self._recent_last[: _RECENT_MAX // 2], self._recent_positions[: _RECENT_MAX // 2]
@@ -321,7 +320,7 @@ class PartitionLog:
         if grown > MOST_INDEXED or last_offset - segment.base_offset > MOST_INDEXED:
             return True
         if grown <= config.segment_bytes and len(segment.offsets) * 8 < config.segment_index_bytes:
-            first = segment.first_batch_timestamp()
+            first = segment.first_timestamp if segment.first_timestamp >= 0 else segment.first_batch_timestamp()
             if first < 0 or (timestamp if timestamp >= 0 else now_ms) - first <= config.segment_ms:
                 return False
         # Rolling before the first sync needs a sync of the directory. The segment grows instead, so that no request

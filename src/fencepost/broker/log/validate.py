@@ -82,10 +82,12 @@ def admitted(
     now_ms: int,
     decompress: Decompress = section_of,
     header: BatchHeader | None = None,
+    checked: Checked | None = None,
 ) -> tuple[BatchHeader, Buffer] | Flaw:
     """Return the one batch in `batch` as the log stores it, with its header; or its flaw.
 
-    `header`: the batch's, if it is parsed already.
+    `header`: the batch's, if it is parsed already. `checked`: facts about its records, if it is not compressed and was
+    already found sound in itself, so that only the topic's settings can refuse it.
     """
     if header is None:
         parsed = header_of(batch)
@@ -93,15 +95,17 @@ def admitted(
             return parsed
         header = parsed
     view = memoryview(batch)
-    flaw = _inspect_whole(view, header, config)
+    flaw = _inspect_whole(view, header, config, is_sound=checked is not None)
     if flaw is not None:
         return flaw
-    is_compressed = header.attributes & CODEC_MASK
-    try:
-        section = decompress(header, view) if is_compressed else view[HEADER_BYTES:]
-        checked = check_records(section, header.record_count, header.base_timestamp)
-    except CorruptBatch as error:
-        return Flaw(ErrorCode.INVALID_RECORD, str(error))
+    section: Buffer = view[HEADER_BYTES:]
+    if checked is None:
+        try:
+            if header.attributes & CODEC_MASK:
+                section = decompress(header, view)
+            checked = check_records(section, header.record_count, header.base_timestamp)
+        except CorruptBatch as error:
+            return Flaw(ErrorCode.INVALID_RECORD, str(error))
     flaw = _inspect_records(header, section, checked, config, now_ms)
     if flaw is not None:
         return flaw
@@ -110,7 +114,7 @@ def admitted(
     return _stored_form(header, section, checked, batch, config)
 
 
-def _inspect_whole(batch: memoryview, header: BatchHeader, config: LogConfig) -> Flaw | None:
+def _inspect_whole(batch: memoryview, header: BatchHeader, config: LogConfig, *, is_sound: bool) -> Flaw | None:
     """Return the flaw of the one batch in `batch` apart from its records, or None."""
     size = len(batch)
     whole = LENGTH_PREFIX_BYTES + header.batch_length
@@ -120,9 +124,15 @@ def _inspect_whole(batch: memoryview, header: BatchHeader, config: LogConfig) ->
         return _too_large(whole, config)
     if whole < size:
         return _refused_whole(ErrorCode.INVALID_RECORD, "more than one batch")
-    if not verify_crc(batch):
-        return _refused_whole(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch is wrong")
-    return _inspect_header(header, config)
+    if not is_sound:
+        if not verify_crc(batch):
+            return _refused_whole(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch is wrong")
+        flaw = _inspect_header(header)
+        if flaw is not None:
+            return flaw
+    if config.message_timestamp_type == "CreateTime" and header.attributes & LOG_APPEND_TIME:
+        return Flaw(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
+    return None
 
 
 def _stored_form(
@@ -155,7 +165,7 @@ def _refused_whole(code: ErrorCode, message: str) -> Flaw:
     return Flaw(code, message, tells_log_start=False)
 
 
-def _inspect_header(header: BatchHeader, config: LogConfig) -> Flaw | None:
+def _inspect_header(header: BatchHeader) -> Flaw | None:
     attributes, count = header.attributes, header.record_count
     flaw = None
     if count <= 0 or header.last_offset_delta != count - 1:
@@ -172,8 +182,6 @@ def _inspect_header(header: BatchHeader, config: LogConfig) -> Flaw | None:
         return Flaw(ErrorCode.INVALID_RECORD, flaw)
     if attributes & CODEC_MASK > _LAST_CODEC:
         return Flaw(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec}")
-    if config.message_timestamp_type == "CreateTime" and attributes & LOG_APPEND_TIME:
-        return Flaw(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
     return None
 
 
@@ -190,7 +198,7 @@ def _inspect_records(
             what = f"larger than max.decompressed.message.bytes ({most}) when decompressed"
             errors = tuple(RecordError(number, what) for number in large[:_RECORD_ERRORS_MAX])
             return Flaw(ErrorCode.INVALID_RECORD, f"record {large[0]} of the batch: {what}", errors)
-    if config.compacted and checked.without_key >= 0:
+    if checked.without_key >= 0 and config.compacted:
         what = "a compacted topic takes no record without a key"
         return _flaw(header, section, ErrorCode.INVALID_RECORD, lambda record: record.key is None, what)
     if config.message_timestamp_type != "CreateTime":

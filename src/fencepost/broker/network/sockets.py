@@ -1,4 +1,7 @@
-"""Socket of a client: bytes in, frames to the core, responses out."""
+"""A client's connection: frames to the core, in turn with other connections, and responses out.
+
+`asyncio_sockets`, `tls_sockets` and `native_sockets` connect it to sockets.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,25 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fencepost.broker.api.time_slices import TURN_MS
-from fencepost.broker.network.backpressure import UNTAKEN_BYTES, may_begin
-from fencepost.broker.security.rights import ANONYMOUS
+from fencepost.broker.network.backpressure import may_begin
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import WireError
-from fencepost.protocol.receiver import Receiver
 
 if TYPE_CHECKING:
     from fencepost.broker.connection import Connection
     from fencepost.broker.core import BrokerCore
     from fencepost.broker.security.listeners import Listener
 
-__all__ = ["ClientSocket", "listening_sockets"]
+__all__ = ["STRANGERS", "ClientSocket", "Server", "listening_sockets"]
 
 _BACKLOG = 1024
 _JOINED_BYTES = 64 * 1024  # up to this size, copying is faster than separate writes
 _WAITING_BYTES, _WAITING_FRAMES = 256 * 1024, 1000
-_STRANGERS = {0x1603: "the client uses TLS, and the listener does not (security.protocol of the client)"}
+STRANGERS: Final = {0x1603: "the client uses TLS, and the listener does not (security.protocol of the client)"}
+"""Error texts for other protocols, by the first 16 bits of a connection."""
 
 
 class Server(Protocol):
@@ -69,18 +71,41 @@ def listening_sockets(host: str | None, port: int) -> list[socket.socket]:
     return found
 
 
-class ClientSocket(asyncio.BufferedProtocol):
-    """A client's connection."""
+class Transport(Protocol):
+    """The methods of an asyncio transport that a connection uses."""
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def is_closing(self) -> bool: ...
+    def get_write_buffer_size(self) -> int: ...
+    def write(self, data: bytes, /) -> object: ...
+    def writelines(self, buffers: Sequence[Buffer], /) -> object: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Intake(Protocol):
+    """The part of a connection that cuts bytes into frames."""
+
+    max_frame_bytes: int
+
+    @property
+    def held_bytes(self) -> int: ...
+
+
+class ClientSocket:
+    """A client's connection: frames in, turns with other connections, responses out, and back-pressure.
+
+    The subclasses connect it to a transport.
+    """
+
+    _transport: Transport
+    _intake: Intake
 
     def __init__(self, server: Server, listener: int) -> None:
         self._server = server
         self._listener = listener
         self._is_known = not server.listeners[listener].sasl
-        config = server.core.config
-        # Before authentication, the request size has the limit for SASL messages.
-        limit = "socket.request.max.bytes" if self._is_known else "sasl.server.max.receive.size"
-        self._receiver = Receiver(config.number(limit), server.input, _STRANGERS)
-        self._transport: asyncio.Transport
         self._local = self._peer = ("", 0)
         self._connection_id = 0
         self._frames: deque[memoryview] = deque()
@@ -92,26 +117,16 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._has_finished = False
         self._is_holding = False  # the server was told of memory that is held
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast("asyncio.Transport", transport)  # uvloop's transports are not a subclass of it
-        self._transport = transport
-        transport.set_write_buffer_limits(high=UNTAKEN_BYTES)
-        server = self._server
-        local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-        if peer is None:  # already disconnected
-            transport.abort()
-            return
-        self._connection_id = server.enter(self, peer[0])
-        if not self._connection_id:
-            transport.abort()
-            return
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._local, self._peer = (local[0], local[1]), (peer[0], peer[1])
-        self._admitted()
+    def _max_frame_bytes(self) -> int:
+        """Return the limit for a request. Before authentication it is that of SASL messages."""
+        limit = "socket.request.max.bytes" if self._is_known else "sasl.server.max.receive.size"
+        return self._server.core.config.number(limit)
 
-    def _admitted(self) -> None:
-        """Continue after admission."""
-        self._begin(ANONYMOUS)
+    def _enter(self, local: tuple[str, int], peer: tuple[str, int]) -> bool:
+        """Register the connection. Return false if it is refused."""
+        self._local, self._peer = (local[0], local[1]), (peer[0], peer[1])
+        self._connection_id = self._server.enter(self, peer[0])
+        return self._connection_id != 0
 
     def _begin(self, principal: str) -> None:
         """Start to accept requests."""
@@ -120,37 +135,32 @@ class ClientSocket(asyncio.BufferedProtocol):
         if not self._is_known:
             server.pump()  # starts the time limit for authentication
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._receiver.space()
+    def _take(self, frames: list[memoryview]) -> None:
+        """Add frames that have arrived to those that wait to be handled."""
+        self._has_finished = bool(frames)
+        if frames:
+            self._server.asked(self._connection_id, is_known=self._is_known)
+            self._frames.extend(frames)
+            self._waiting_bytes += sum(map(len, frames))
 
-    def buffer_updated(self, nbytes: int) -> None:
-        if not self._server.failed.done() and self._connection_id:
-            self._receive(nbytes)
-            self._work()
-
-    def _receive(self, nbytes: int) -> None:
-        """Process bytes of requests that are in the receiver's space."""
+    def _refuse_size(self, error: WireError) -> None:
+        """Close the connection, because it announces a frame that is not accepted."""
         server = self._server
-        try:
-            frames = self._receiver.received(nbytes)
-        except WireError as error:
-            connection = server.core.connection(self._connection_id)
-            if connection is not None:
-                server.core.tell_malformed(server.now_ms(), connection, error)
-            self.close()
-        else:
-            self._has_finished = bool(frames)
-            if frames:
-                server.asked(self._connection_id, is_known=self._is_known)
-                self._frames.extend(frames)
-                self._waiting_bytes += sum(map(len, frames))
+        connection = server.core.connection(self._connection_id)
+        if connection is not None:
+            server.core.tell_malformed(server.now_ms(), connection, error)
+        self.close()
 
-    def _work(self) -> None:
-        """Handle requests, in turn with other connections. While too many wait, reading is paused."""
+    def _work(self) -> int:
+        """Handle requests, in turn with other connections. While too many wait, reading is paused.
+
+        Returns:
+            Number of bytes of responses that `Server.pump` will send.
+        """
         server, frames = self._server, self._frames
         core, connection = server.core, server.core.connection(self._connection_id)
         now_ms = server.now_ms()
-        until_ms = core.steady_ms() + TURN_MS
+        until_ms = core.steady_ms() + TURN_MS if len(frames) > 1 else 0
         while frames and connection is not None and not connection.closed:
             if not may_begin(connection, frames[0], self._untaken(connection)):
                 break
@@ -162,14 +172,15 @@ class ClientSocket(asyncio.BufferedProtocol):
                 break
         if not self._is_known and core.is_known(self._connection_id):
             self._is_known = True
-            self._receiver.max_frame_bytes = core.config.number("socket.request.max.bytes")
-        held_bytes = self._receiver.held_bytes + self._waiting_bytes
+            self._intake.max_frame_bytes = self._max_frame_bytes()
+        held_bytes = self._intake.held_bytes + self._waiting_bytes
         if held_bytes or self._is_holding:
             server.held(self._connection_id, held_bytes, finished=self._has_finished)
             self._is_holding = held_bytes > 0
         self._has_finished = False
-        self.listen()
-        server.pump()
+        if held_bytes or self._is_deaf or self._is_untaken:
+            self.listen()
+        return 0 if connection is None else connection.made_bytes - self._handed_bytes
 
     def listen(self) -> None:
         """Pause or resume reading.
@@ -203,9 +214,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._is_going_on = False
         if not self._server.failed.done() and not self._transport.is_closing():
             self._work()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._server.leave(self._connection_id)
+            self._server.pump()
 
     def pause_writing(self) -> None:
         self._is_untaken = True

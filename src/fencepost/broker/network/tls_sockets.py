@@ -7,7 +7,8 @@ import ssl
 from collections.abc import Sequence
 from typing import Final
 
-from fencepost.broker.network.sockets import ClientSocket, Server
+from fencepost.broker.network.asyncio_sockets import AsyncioSocket
+from fencepost.broker.network.sockets import Server
 from fencepost.broker.network.tls_stream import TlsStream
 from fencepost.broker.security.rights import ANONYMOUS
 from fencepost.broker.security.tls import tls_failure
@@ -23,7 +24,7 @@ _HANDSHAKE_RECORD: Final = 0x16
 _SEALED_AT_ONCE: Final = 64 * 1024
 
 
-class TlsClientSocket(ClientSocket):
+class TlsClientSocket(AsyncioSocket):
     """A TLS connection. It counts for admission from the start, and reaches the core after the handshake."""
 
     def __init__(self, server: Server, listener: int, context: ssl.SSLContext) -> None:
@@ -88,6 +89,7 @@ class TlsClientSocket(ClientSocket):
         if answers := stream.take():  # to messages of TLS itself
             self._transport.write(answers)
         self._work()
+        self._server.pump()
         if count == 0:
             self.close()
 

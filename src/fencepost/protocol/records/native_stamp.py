@@ -1,3 +1,3 @@
 """Stamp of the native module that belongs to these sources. Written by tools/native_stamp.py."""
 
-STAMP = "ecf389b733bdbd0d"
+STAMP = "a484b3ed812a9d74"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from ssl import SSLContext
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +24,8 @@ from tests.support.broker_driver import BrokerDriver
 from tests.support.memory import resident
 from tests.support.raw_client import RawClient
 from tests.support.tls import Certificates
+
+pytestmark = pytest.mark.usefixtures("both_sockets")
 
 HOUR_MS = 3_600_000
 PRODUCE, FETCH = memoryview(b"\0\0" + bytes(50)), memoryview(b"\0\1" + bytes(50))
@@ -105,7 +108,7 @@ def readable(broker: Broker) -> list[bool]:
     """Of the connections in their order, whether bytes of theirs are read."""
     server = broker._server
     assert server is not None
-    return [client._transport.is_reading() for client in server._clients.values()]
+    return [cast("Any", client._transport).is_reading() for client in server._clients.values()]
 
 
 def parked(broker: Broker) -> int:

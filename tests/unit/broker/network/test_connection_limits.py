@@ -10,12 +10,15 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fencepost.broker.embedded import Broker
 from tests.support.memory import resident
 from tests.support.raw_client import RawClient
+
+pytestmark = pytest.mark.usefixtures("both_sockets")
 
 
 def connect(address: str) -> socket.socket:
@@ -96,8 +99,11 @@ def test_the_system_looks_after_those_who_vanished() -> None:
         server = broker._server  # the option is seen on the broker's own socket only
         assert server is not None
         (accepted,) = server._clients.values()
-        accepted_socket = accepted._transport.get_extra_info("socket")
-        assert accepted_socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+        transport: Any = accepted._transport
+        native = hasattr(transport, "fileno")
+        descriptor = transport.fileno() if native else transport.get_extra_info("socket").fileno()
+        with socket.socket(fileno=os.dup(descriptor)) as accepted_socket:
+            assert accepted_socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])

@@ -18,6 +18,8 @@ from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.usefixtures("both_sockets")
+
 MB = 1 << 20
 LIMIT = {"queued.max.request.bytes": str(4 * MB), "socket.request.max.bytes": str(4 * MB)}
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from fencepost.broker.api.records import produce_straight
-from fencepost.protocol import produce_one
 from fencepost_lab.check.plants.plant import POWER_LOSS, Patches, plant
 
 
@@ -33,9 +32,9 @@ def straight_does_not_enlist(patches: Patches) -> None:
 @plant("clients")
 def straight_answers_another_offset(patches: Patches) -> None:
     """The straight path of Produce answers with the offset behind the batch's."""
-    encode = produce_one.encode_one_answer
+    encoded = produce_straight._encoded
 
-    def next_one(asked: Any, base_offset: int, *rest: int) -> bytes:
-        return encode(asked, base_offset + 1, *rest)
+    def next_ones(asked: Any, appended: Any) -> bytes:
+        return encoded(asked, [each._replace(base_offset=each.base_offset + 1) for each in appended])
 
-    patches.setattr(produce_straight, "encode_one_answer", next_one)
+    patches.setattr(produce_straight, "_encoded", next_ones)

@@ -1,15 +1,24 @@
-"""The straight path of Produce: one batch for one partition, from the frame to the answer without the general layers.
+"""The straight path of Produce: batches of the common form, from the frame to the answer without the general layers.
 
 It decides nothing by itself. What it calls to enlist, append, wait and answer is what the handler (`k00_produce`)
-calls; it only reads and writes the common form of the messages by other means (`produce_one`), and leaves all other
+calls; it only reads and writes the common form of the messages by other means (`produce_common`), and leaves all other
 requests to the handler before anything has changed.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
+from typing import NamedTuple
+from uuid import UUID
 
 from fencepost.broker.api.records.k00_produce import ProducePlace, answer, finish, note_appended
+from fencepost.broker.api.records.produce_common import (
+    CommonBatch,
+    CommonProduce,
+    Taken,
+    encode_common_answer,
+    read_common,
+)
 from fencepost.broker.connection import Call, Connection, Core
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.model import ProducerPair, ProduceVerdict, Result
@@ -17,9 +26,8 @@ from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import Appended
 from fencepost.broker.log.validate import Flaw, header_of
 from fencepost.broker.topics.catalogue import Partition
-from fencepost.protocol.produce_one import OneBatch, decode_one, encode_one_answer
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest, ProduceResponse
-from fencepost.protocol.records.batch import BatchHeader
+from fencepost.protocol.records.batch import CODEC_MASK, TRANSACTIONAL, BatchHeader
 
 __all__ = ["take"]
 
@@ -29,40 +37,87 @@ _ANSWERED = (-1, 1)
 _FIRST_WITH_ALL_CODECS = 7
 
 
+class _Place(NamedTuple):
+    """A batch, and where it goes."""
+
+    batch: CommonBatch
+    header: BatchHeader
+    partition: Partition
+    log: PartitionLog
+
+
 def take(core: Core, connection: Connection, frame: memoryview, now_ms: int) -> bool:
     """Handle the request; return false, and change nothing, where the handler must do it."""
-    asked = decode_one(frame)
+    asked = read_common(frame)
     if asked is None or asked.acks not in _ANSWERED:
         return False
-    topics = core.topics
-    topic = topics.by_id(asked.topic_id) if asked.topic is None else topics.get(asked.topic)
-    partition = None if topic is None else topic.partition(asked.partition)
-    if partition is None or partition.opened is None or partition.topic.internal:
-        return False
-    header = header_of(asked.records)
-    if isinstance(header, Flaw):
-        return False
-    if header.codec and (asked.version < _FIRST_WITH_ALL_CODECS or not core.large.has_room):
+    places = _places(core, asked)
+    if places is None:
         return False
     enlisted = None
-    if header.is_transactional:
+    if places[0].header.attributes & TRANSACTIONAL:
         if asked.transactional_id is None:
             return False
-        enlisted = _enlisted(core, now_ms, asked, asked.transactional_id, header, partition)
+        enlisted = _enlisted(core, now_ms, asked, asked.transactional_id, places)
         if enlisted.reply.error_code:
             return False
     size = len(frame)
     core.began(connection, _API_KEY, asked.version, asked.client_id or "", size)
-    _append(core, connection, size, now_ms, asked, header, partition, partition.opened, enlisted)
+    _append(core, connection, size, now_ms, asked, places, enlisted)
     return True
 
 
+def _places(core: Core, asked: CommonProduce) -> list[_Place] | None:
+    """Return where the batches go; None where the handler must look."""
+    topics, new = core.topics, tuple.__new__
+    places = []
+    for batch in asked.batches:
+        named = batch.topic
+        topic = topics.get(named) if isinstance(named, str) else topics.by_id(_id_of(named))
+        partition = None if topic is None else topic.partition(batch.partition)
+        if partition is None or partition.opened is None or partition.topic.internal:
+            return None
+        header = batch.header or header_of(batch.records)
+        if isinstance(header, Flaw):
+            return None
+        if header.attributes & CODEC_MASK and (asked.version < _FIRST_WITH_ALL_CODECS or not core.large.has_room):
+            return None
+        places.append(new(_Place, (batch, header, partition, partition.opened)))
+    return places if len(places) == 1 or _are_alike(places) else None
+
+
+def _are_alike(places: list[_Place]) -> bool:
+    """Return true if several batches have one producer and different partitions, and none is compressed.
+
+    To decompress many batches can take longer than a turn.
+    """
+    first = places[0].header
+    kind = first.attributes & (TRANSACTIONAL | CODEC_MASK)
+    return (
+        not kind & CODEC_MASK
+        and len({place.partition for place in places}) == len(places)
+        and all(
+            place.header.attributes & (TRANSACTIONAL | CODEC_MASK) == kind
+            and place.header.producer_id == first.producer_id
+            and place.header.producer_epoch == first.producer_epoch
+            for place in places
+        )
+    )
+
+
+@lru_cache(maxsize=1024)
+def _id_of(raw: bytes) -> UUID | None:
+    return UUID(bytes=raw) if any(raw) else None
+
+
 def _enlisted(
-    core: Core, now_ms: int, asked: OneBatch, transactional_id: str, header: BatchHeader, partition: Partition
+    core: Core, now_ms: int, asked: CommonProduce, transactional_id: str, places: list[_Place]
 ) -> Result[ProduceVerdict]:
-    """Decide the enlisting of the partition; nothing changes yet."""
+    """Decide the enlisting of the partitions; nothing changes yet."""
+    header = places[0].header
     pair = ProducerPair(header.producer_id, header.producer_epoch)
-    request = EnlistRequest(transactional_id, pair, [(partition.topic.name, partition.index)], asked.version)
+    partitions = [(place.partition.topic.name, place.partition.index) for place in places]
+    request = EnlistRequest(transactional_id, pair, partitions, asked.version)
     return core.transactions.coordinator.enlist_for_produce(now_ms, request)
 
 
@@ -71,10 +126,8 @@ def _append(
     connection: Connection,
     size: int,
     now_ms: int,
-    asked: OneBatch,
-    header: BatchHeader,
-    partition: Partition,
-    log: PartitionLog,
+    asked: CommonProduce,
+    places: list[_Place],
     enlisted: Result[ProduceVerdict] | None,
 ) -> None:
     """Enlist, append and answer."""
@@ -86,24 +139,31 @@ def _append(
             call, request = _entered(core, connection, size, began_ms, asked)
             core.storage_failed(now_ms, call, request, error)
             return
-    appended = log.append(
-        asked.records, now_ms, produce_version=asked.version, decompress=core.large.section_of, header=header
-    )
-    usual = appended if isinstance(appended, Appended) and appended.is_usual else None
-    if usual is not None and not _must_wait(core, connection):
-        core.durability.appended(partition)
-        partition.topic.traffic.wrote(header)
-        frame = encode_one_answer(asked, usual.base_offset, usual.log_append_time_ms, usual.log_start_offset)
+    version, decompress = asked.version, core.large.section_of
+    outcomes, usual = [], []
+    for batch, header, _, log in places:
+        outcome = log.append(
+            batch.records, now_ms, produce_version=version, decompress=decompress, header=header, checked=batch.checked
+        )
+        outcomes.append(outcome)
+        if isinstance(outcome, Appended) and outcome.is_usual:
+            usual.append(outcome)
+    if len(usual) == len(places) and not _must_wait(core, connection):
+        for _, header, partition, _ in places:
+            core.durability.appended(partition)
+            partition.topic.traffic.wrote(header)
+        frame = _encoded(asked, usual)
         core.answer_at_once(connection, _API_KEY, began_ms, frame)
         return
     call, request = _entered(core, connection, size, began_ms, asked)
-    place = ProducePlace(request.partitions[0])
-    place.partition, place.header = partition, header
-    note_appended(core, place, header, partition, log, appended)
-    if usual is None:
-        finish(call, now_ms, request, [place])
+    noted = [ProducePlace(wanted) for wanted in request.partitions]
+    for note, (_, header, partition, log), outcome in zip(noted, places, outcomes, strict=True):
+        note.partition, note.header = partition, header
+        note_appended(core, note, header, partition, log, outcome)
+    if len(usual) < len(places):
+        finish(call, now_ms, request, noted)
     else:
-        core.durability.when_durable(now_ms, partial(call.go_on, request, partial(_answer, call, asked, place)))
+        core.durability.when_durable(now_ms, partial(call.go_on, request, partial(_answer, call, asked, usual, noted)))
 
 
 def _must_wait(core: Core, connection: Connection) -> bool:
@@ -111,24 +171,37 @@ def _must_wait(core: Core, connection: Connection) -> bool:
     return core.durability.waits or bool(connection.calls)
 
 
+def _encoded(asked: CommonProduce, appended: list[Appended]) -> bytes:
+    """Return the answer."""
+    results: list[Taken] = [
+        (batch.topic, batch.partition, each.base_offset, each.log_append_time_ms, each.log_start_offset)
+        for batch, each in zip(asked.batches, appended, strict=True)
+    ]
+    return encode_common_answer(asked, results)
+
+
 def _entered(
-    core: Core, connection: Connection, size: int, began_ms: int, asked: OneBatch
+    core: Core, connection: Connection, size: int, began_ms: int, asked: CommonProduce
 ) -> tuple[Call, ProduceRequest]:
     """Return the call and the request as the handler has them."""
     call = Call(core, connection, _API_KEY, asked.version, asked.correlation_id, asked.client_id, size)
     call.began_ms = began_ms
     connection.enter(call)
-    batch = ProducePartition(asked.topic, asked.topic_id, asked.partition, asked.records)
-    return call, ProduceRequest(asked.transactional_id, asked.acks, asked.timeout_ms, [batch])
+    wanted = [
+        ProducePartition(each.topic, None, each.partition, each.records)
+        if isinstance(each.topic, str)
+        else ProducePartition(None, _id_of(each.topic), each.partition, each.records)
+        for each in asked.batches
+    ]
+    return call, ProduceRequest(asked.transactional_id, asked.acks, asked.timeout_ms, wanted)
 
 
-def _answer(call: Call, asked: OneBatch, place: ProducePlace, _now_ms: int) -> None:
-    """Answer a batch that was taken, now that it is durable, or never will be."""
-    core, result = call.core, place.result
+def _answer(
+    call: Call, asked: CommonProduce, appended: list[Appended], places: list[ProducePlace], _now_ms: int
+) -> None:
+    """Answer batches that were taken, now that they are durable, or never will be."""
+    core = call.core
     if core.durability.failures or core.settings.quotas:
-        answer(call, [place], ProduceResponse([result]))
+        answer(call, places, ProduceResponse([place.result for place in places]))
     else:
-        core.deliver(
-            call,
-            (encode_one_answer(asked, result.base_offset, result.log_append_time_ms, result.log_start_offset),),
-        )
+        core.deliver(call, (_encoded(asked, appended),))

@@ -1,17 +1,21 @@
-"""The common form of Produce, read and answered without the general codec: one batch for one partition.
+"""The common form of Produce, read and answered without the general codec.
 
-`decode_one` returns None for every other form and for malformed bytes; `produce_wire` reads those. Both give equal
-results where both read a request, and equal bytes where both write an answer.
+The native module reads requests of up to a thousand sound batches. Without it, `read_common` reads requests with one
+batch, and does not inspect the batch. It returns None for every other form and for malformed bytes, which
+`produce_wire` reads. All give equal results where they read the same request, and equal bytes where they write the same
+answer.
 """
 
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
 from typing import Final, NamedTuple
-from uuid import UUID
 
-__all__ = ["OneBatch", "decode_one", "encode_one_answer"]
+from fencepost.protocol.records import engine
+from fencepost.protocol.records.batch import BatchHeader
+from fencepost.protocol.records.check import Checked
+
+__all__ = ["CommonBatch", "CommonProduce", "Taken", "encode_common_answer", "read_common"]
 
 _FIRST_VERSION, _LAST_VERSION = 3, 13
 _FIRST_WITH_START, _FIRST_WITH_ERRORS, _FIRST_FLEXIBLE, _FIRST_BY_ID = 5, 8, 9, 13
@@ -37,8 +41,22 @@ _END_V8: Final = b"\x00\x00\x00\x00\xff\xff\x00\x00\x00\x00"
 _END_V3: Final = b"\x00\x00\x00\x00"
 
 
-class OneBatch(NamedTuple):
-    """A Produce request with one batch. Its topic is named up to v12 and given by its id from v13 on."""
+class CommonBatch(NamedTuple):
+    """A batch of the request."""
+
+    topic: str | bytes
+    """The topic's name up to v12, and the 16 bytes of its id from v13 on."""
+    partition: int
+    records: memoryview
+    """A part of the frame."""
+    header: BatchHeader | None
+    """None: not read yet."""
+    checked: Checked | None
+    """Facts about the records of a batch that is sound in itself. None: not inspected yet."""
+
+
+class CommonProduce(NamedTuple):
+    """A Produce request with batches of the common form."""
 
     version: int
     correlation_id: int
@@ -46,19 +64,42 @@ class OneBatch(NamedTuple):
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    topic: str | None
-    topic_id: UUID | None
-    partition: int
-    records: memoryview
+    batches: list[CommonBatch]
 
 
-@lru_cache(maxsize=1024)
-def _id_of(raw: bytes) -> UUID | None:
-    return UUID(bytes=raw) if any(raw) else None
+Taken = tuple[str | bytes, int, int, int, int]
+"""A batch that was taken: topic, partition, base offset, time of the append in ms (or -1), log start offset."""
 
 
-def decode_one(frame: memoryview) -> OneBatch | None:
-    """Read a request with its header. `records` is a slice of the frame."""
+def read_common(frame: memoryview) -> CommonProduce | None:
+    """Read a request with its header."""
+    return _read_native(frame) if engine.is_native else _read_plain(frame)
+
+
+def _read_native(frame: memoryview) -> CommonProduce | None:
+    found = engine.native.read_produce(frame)
+    if found is None:
+        return None
+    new = tuple.__new__
+    *head, batches = found
+    read = [
+        new(
+            CommonBatch,
+            (
+                topic,
+                partition,
+                records,
+                new(BatchHeader, header),
+                None if checked is None else new(Checked, checked),
+            ),
+        )
+        for topic, partition, records, header, checked in batches
+    ]
+    return new(CommonProduce, (*head, read))
+
+
+def _read_plain(frame: memoryview) -> CommonProduce | None:
+    """Read a request with one batch."""
     try:
         _, version, correlation_id, length = _HEAD.unpack_from(frame)
         if not _FIRST_VERSION <= version <= _LAST_VERSION:
@@ -71,10 +112,14 @@ def decode_one(frame: memoryview) -> OneBatch | None:
         body = (_flexible if version >= _FIRST_FLEXIBLE else _fixed)(frame, position, version)
     except (IndexError, struct.error, ValueError):
         return None
-    return None if body is None else OneBatch(version, correlation_id, client_id, *body)
+    if body is None:
+        return None
+    transactional_id, acks, timeout_ms, topic, partition, records = body
+    batch = CommonBatch(topic, partition, records, None, None)
+    return CommonProduce(version, correlation_id, client_id, transactional_id, acks, timeout_ms, [batch])
 
 
-_Body = tuple[str | None, int, int, str | None, UUID | None, int, memoryview]
+_Body = tuple[str | None, int, int, str | bytes, int, memoryview]
 
 
 def _flexible(frame: memoryview, position: int, version: int) -> _Body | None:
@@ -91,7 +136,7 @@ def _flexible(frame: memoryview, position: int, version: int) -> _Body | None:
     position += 2 + _ACKS.size
     if frame[position] != 2:  # one topic
         return None
-    topic, topic_id = None, None
+    topic: str | bytes
     if version < _FIRST_BY_ID:
         length = frame[position + 1]
         if not 0 < length < _ONE_BYTE:
@@ -100,7 +145,7 @@ def _flexible(frame: memoryview, position: int, version: int) -> _Body | None:
         position += 1 + length
     else:
         position += 1 + _ID_BYTES
-        topic_id = _id_of(bytes(frame[position - _ID_BYTES : position]))
+        topic = bytes(frame[position - _ID_BYTES : position])
     if frame[position] != 2:  # one partition
         return None
     (partition,) = _INT.unpack_from(frame, position + 1)
@@ -119,7 +164,7 @@ def _flexible(frame: memoryview, position: int, version: int) -> _Body | None:
     # Behind the records: tags of the partition, the topic and the request.
     if size < 1 or end + 3 != len(frame) or frame[end] or frame[end + 1] or frame[end + 2]:
         return None
-    return transactional_id, acks, timeout_ms, topic, topic_id, partition, frame[position:end]
+    return transactional_id, acks, timeout_ms, topic, partition, frame[position:end]
 
 
 def _fixed(frame: memoryview, position: int, version: int) -> _Body | None:
@@ -142,27 +187,37 @@ def _fixed(frame: memoryview, position: int, version: int) -> _Body | None:
     position += _INT.size + _TWO_INTS.size
     if partitions != _ONE or size < 0 or position + size != len(frame):
         return None
-    return transactional_id, acks, timeout_ms, topic, None, partition, frame[position:]
+    return transactional_id, acks, timeout_ms, topic, partition, frame[position:]
 
 
-def encode_one_answer(asked: OneBatch, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
-    """Return the response frame to a request whose batch was taken."""
-    version = asked.version
+def encode_common_answer(asked: CommonProduce, results: list[Taken]) -> bytes:
+    """Return the response frame to a request whose batches were all taken, with a result for each."""
+    if engine.is_native:
+        return engine.native.answer_produce(asked.version, asked.correlation_id, results)
+    (result,) = results  # `_read_plain` reads no other requests
+    return _answer_plain(asked.version, asked.correlation_id, *result)
+
+
+def _answer_plain(
+    version: int,
+    correlation_id: int,
+    topic: str | bytes,
+    partition: int,
+    base_offset: int,
+    log_append_time_ms: int,
+    log_start_offset: int,
+) -> bytes:
+    name = topic.encode() if isinstance(topic, str) else topic
     if version >= _FIRST_FLEXIBLE:
-        if asked.topic is None:
-            named = b"\x00" * _ID_BYTES if asked.topic_id is None else asked.topic_id.bytes
-        else:
-            name = asked.topic.encode()
-            named = bytes((len(name) + 1,)) + name
-        result = _RESULT_V5.pack(asked.partition, 0, base_offset, log_append_time_ms, log_start_offset)
+        named = bytes((len(name) + 1,)) + name if isinstance(topic, str) else name
+        result = _RESULT_V5.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset)
         parts = (b"\x00", _FLEXIBLE_ONE, named, _FLEXIBLE_ONE, result, _FLEXIBLE_END)
     else:
-        name = (asked.topic or "").encode()
         if version >= _FIRST_WITH_START:
-            result = _RESULT_V5.pack(asked.partition, 0, base_offset, log_append_time_ms, log_start_offset)
+            result = _RESULT_V5.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset)
         else:
-            result = _RESULT_V2.pack(asked.partition, 0, base_offset, log_append_time_ms)
+            result = _RESULT_V2.pack(partition, 0, base_offset, log_append_time_ms)
         end = _END_V8 if version >= _FIRST_WITH_ERRORS else _END_V3
         parts = (_INT.pack(_ONE), _SHORT.pack(len(name)), name, _INT.pack(_ONE), result, end)
     body = b"".join(parts)
-    return _ANSWER.pack(len(body) + 4, asked.correlation_id) + body
+    return _ANSWER.pack(len(body) + 4, correlation_id) + body

@@ -1,0 +1,321 @@
+//! The common form of Produce requests: sound batches for some partitions, read with one pass over the frame.
+//!
+//! `read` returns None for every other form and for malformed bytes; Python then reads the request in its general way,
+//! which has the error codes. Nothing is decided here: a batch that is sound may still be refused for the settings of
+//! its topic, or for the state of its producer.
+
+use crate::records::{self, Checked, HEADER_BYTES};
+
+const FIRST_VERSION: i16 = 3;
+const LAST_VERSION: i16 = 13;
+const FIRST_WITH_START: i16 = 5;
+const FIRST_WITH_ERRORS: i16 = 8;
+const FIRST_FLEXIBLE: i16 = 9;
+const FIRST_BY_ID: i16 = 13;
+const ID_BYTES: usize = 16;
+/// Most batches, and most bytes of a frame with several, so that one pass does not take long.
+const MOST_BATCHES: usize = 1000;
+const MOST_BYTES_OF_SEVERAL: usize = 4 << 20;
+
+const LENGTH_PREFIX_BYTES: usize = 12;
+const CRC_FROM: usize = 21;
+const MAGIC: i8 = 2;
+const CODEC_MASK: i16 = 0x07;
+const LAST_CODEC: i16 = 4;
+const TRANSACTIONAL: i16 = 0x10;
+const CONTROL: i16 = 0x20;
+const DELETE_HORIZON: i16 = 0x40;
+
+/// Bytes that are read from the front. Every read fails where they end.
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.rest.split_at_checked(count)?;
+        self.rest = rest;
+        Some(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(*bytes)
+    }
+
+    fn int8(&mut self) -> Option<i8> {
+        self.array().map(i8::from_be_bytes)
+    }
+
+    fn int16(&mut self) -> Option<i16> {
+        self.array().map(i16::from_be_bytes)
+    }
+
+    fn int32(&mut self) -> Option<i32> {
+        self.array().map(i32::from_be_bytes)
+    }
+
+    fn int64(&mut self) -> Option<i64> {
+        self.array().map(i64::from_be_bytes)
+    }
+
+    fn unsigned(&mut self) -> Option<usize> {
+        let (mut value, mut shift) = (0u64, 0);
+        loop {
+            let [byte] = self.array()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return u32::try_from(value).ok().map(|value| value as usize);
+            }
+            shift += 7;
+            if shift > 28 {
+                return None;
+            }
+        }
+    }
+
+    /// One less than a compact length; None for null.
+    fn compact(&mut self) -> Option<usize> {
+        self.unsigned()?.checked_sub(1)
+    }
+
+    fn no_tags(&mut self) -> Option<()> {
+        (self.array()? == [0]).then_some(())
+    }
+
+    fn text(&mut self, length: usize) -> Option<&'a str> {
+        std::str::from_utf8(self.bytes(length)?).ok()
+    }
+
+    /// A string with a length of 16 bits; Some(None) is null.
+    fn nullable_text(&mut self) -> Option<Option<&'a str>> {
+        match usize::try_from(self.int16()?) {
+            Ok(length) => self.text(length).map(Some),
+            Err(_) => Some(None),
+        }
+    }
+
+    fn compact_nullable_text(&mut self) -> Option<Option<&'a str>> {
+        match self.unsigned()?.checked_sub(1) {
+            Some(length) => self.text(length).map(Some),
+            None => Some(None),
+        }
+    }
+}
+
+/// A topic by its name (up to v12) or its id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Topic<'a> {
+    Name(&'a str),
+    Id([u8; ID_BYTES]),
+}
+
+/// The fields of a batch's header, in their order.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Header {
+    pub base_offset: i64,
+    pub batch_length: i32,
+    pub leader_epoch: i32,
+    pub magic: i8,
+    pub crc: u32,
+    pub attributes: i16,
+    pub last_offset_delta: i32,
+    pub base_timestamp: i64,
+    pub max_timestamp: i64,
+    pub producer_id: i64,
+    pub producer_epoch: i16,
+    pub base_sequence: i32,
+    pub count: i32,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Batch<'a> {
+    pub topic: Topic<'a>,
+    pub partition: i32,
+    /// Position of the batch in the frame.
+    pub start: usize,
+    pub end: usize,
+    pub header: Header,
+    /// Facts about the records; None if they are compressed.
+    pub checked: Option<Checked>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    pub version: i16,
+    pub correlation_id: i32,
+    pub client_id: Option<&'a str>,
+    pub transactional_id: Option<&'a str>,
+    pub acks: i16,
+    pub timeout_ms: i32,
+    pub batches: Vec<Batch<'a>>,
+}
+
+fn header_of(batch: &[u8]) -> Option<Header> {
+    let mut reader = Reader { rest: batch };
+    Some(Header {
+        base_offset: reader.int64()?,
+        batch_length: reader.int32()?,
+        leader_epoch: reader.int32()?,
+        magic: reader.int8()?,
+        crc: reader.array().map(u32::from_be_bytes)?,
+        attributes: reader.int16()?,
+        last_offset_delta: reader.int32()?,
+        base_timestamp: reader.int64()?,
+        max_timestamp: reader.int64()?,
+        producer_id: reader.int64()?,
+        producer_epoch: reader.int16()?,
+        base_sequence: reader.int32()?,
+        count: reader.int32()?,
+    })
+}
+
+/// Header and facts of bytes that are exactly one sound batch of a client.
+pub fn sound(batch: &[u8]) -> Option<(Header, Option<Checked>)> {
+    let header = header_of(batch)?;
+    let attributes = header.attributes;
+    let is_whole = usize::try_from(header.batch_length).ok()? + LENGTH_PREFIX_BYTES == batch.len();
+    let is_counted = header.count > 0 && header.last_offset_delta == header.count - 1 && header.base_offset == 0;
+    let is_sequenced = match header.producer_id {
+        0.. => header.base_sequence >= 0,
+        _ => attributes & TRANSACTIONAL == 0,
+    };
+    let is_clients = attributes & (CONTROL | DELETE_HORIZON) == 0 && attributes & CODEC_MASK <= LAST_CODEC;
+    if header.magic != MAGIC || !is_whole || !is_counted || !is_sequenced || !is_clients {
+        return None;
+    }
+    // A fuzzer does not find a checksum.
+    if !cfg!(fuzzing) && crc32c::crc32c(&batch[CRC_FROM..]) != header.crc {
+        return None;
+    }
+    if attributes & CODEC_MASK != 0 {
+        return Some((header, None));
+    }
+    let checked = records::check(&batch[HEADER_BYTES..], i64::from(header.count), header.base_timestamp).ok()?;
+    Some((header, Some(checked)))
+}
+
+/// Read a request with its header.
+pub fn read(frame: &[u8]) -> Option<Request<'_>> {
+    let mut reader = Reader { rest: frame };
+    if reader.int16()? != 0 {
+        return None;
+    }
+    let version = reader.int16()?;
+    if !(FIRST_VERSION..=LAST_VERSION).contains(&version) {
+        return None;
+    }
+    let correlation_id = reader.int32()?;
+    let client_id = reader.nullable_text()?;
+    let is_flexible = version >= FIRST_FLEXIBLE;
+    let transactional_id = if is_flexible {
+        reader.no_tags()?;
+        reader.compact_nullable_text()?
+    } else {
+        reader.nullable_text()?
+    };
+    let (acks, timeout_ms) = (reader.int16()?, reader.int32()?);
+    let mut batches = Vec::new();
+    let length = |reader: &mut Reader<'_>| match is_flexible {
+        true => reader.compact(),
+        false => usize::try_from(reader.int32()?).ok(),
+    };
+    for _ in 0..length(&mut reader)? {
+        let topic = if version >= FIRST_BY_ID {
+            Topic::Id(reader.array()?)
+        } else if is_flexible {
+            Topic::Name(reader.compact_nullable_text()??)
+        } else {
+            Topic::Name(reader.nullable_text()??)
+        };
+        for _ in 0..length(&mut reader)? {
+            if batches.len() == MOST_BATCHES || (batches.len() == 1 && frame.len() > MOST_BYTES_OF_SEVERAL) {
+                return None;
+            }
+            let partition = reader.int32()?;
+            let size = length(&mut reader)?;
+            let start = frame.len() - reader.rest.len();
+            let (header, checked) = sound(reader.bytes(size)?)?;
+            batches.push(Batch { topic, partition, start, end: start + size, header, checked });
+            if is_flexible {
+                reader.no_tags()?;
+            }
+        }
+        if is_flexible {
+            reader.no_tags()?;
+        }
+    }
+    if is_flexible {
+        reader.no_tags()?;
+    }
+    let is_whole = reader.rest.is_empty() && !batches.is_empty();
+    is_whole.then_some(Request { version, correlation_id, client_id, transactional_id, acks, timeout_ms, batches })
+}
+
+/// What became of a batch that was taken: partition, base offset, time of the append in ms (or -1), log start offset.
+pub type Taken = (i32, i64, i64, i64);
+
+/// The response frame to a request whose batches were all taken. Results of a topic that follow each other share an
+/// entry.
+pub fn answer(version: i16, correlation_id: i32, results: &[(Topic<'_>, Taken)]) -> Vec<u8> {
+    let is_flexible = version >= FIRST_FLEXIBLE;
+    let mut out = Vec::with_capacity(64 + results.len() * 40);
+    let length = |out: &mut Vec<u8>, count: usize| match is_flexible {
+        true => write_unsigned(out, count + 1),
+        false => out.extend_from_slice(&(count as i32).to_be_bytes()),
+    };
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&correlation_id.to_be_bytes());
+    if is_flexible {
+        out.push(0);
+    }
+    let topics: Vec<_> = results.chunk_by(|one, other| one.0 == other.0).collect();
+    length(&mut out, topics.len());
+    for topic in topics {
+        match topic[0].0 {
+            Topic::Id(id) => out.extend_from_slice(&id),
+            Topic::Name(name) if is_flexible => {
+                write_unsigned(&mut out, name.len() + 1);
+                out.extend_from_slice(name.as_bytes());
+            }
+            Topic::Name(name) => {
+                out.extend_from_slice(&(name.len() as i16).to_be_bytes());
+                out.extend_from_slice(name.as_bytes());
+            }
+        }
+        length(&mut out, topic.len());
+        for (_, (partition, base_offset, append_time_ms, log_start_offset)) in topic {
+            out.extend_from_slice(&partition.to_be_bytes());
+            out.extend_from_slice(&0i16.to_be_bytes());
+            out.extend_from_slice(&base_offset.to_be_bytes());
+            out.extend_from_slice(&append_time_ms.to_be_bytes());
+            if version >= FIRST_WITH_START {
+                out.extend_from_slice(&log_start_offset.to_be_bytes());
+            }
+            if is_flexible {
+                out.extend_from_slice(&[1, 0, 0]); // no record errors, no message, no tags
+            } else if version >= FIRST_WITH_ERRORS {
+                out.extend_from_slice(&[0, 0, 0, 0, 0xff, 0xff]); // no record errors, no message
+            }
+        }
+        if is_flexible {
+            out.push(0);
+        }
+    }
+    out.extend_from_slice(&[0; 4]); // no throttling
+    if is_flexible {
+        out.push(0);
+    }
+    let size = (out.len() - 4) as i32;
+    out[..4].copy_from_slice(&size.to_be_bytes());
+    out
+}
+
+fn write_unsigned(out: &mut Vec<u8>, mut value: usize) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}

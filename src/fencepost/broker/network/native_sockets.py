@@ -1,0 +1,185 @@
+"""Connections whose bytes the native module receives, cuts into frames and sends.
+
+The module watches all sockets of a broker with one descriptor, which the event loop watches. So a turn of the loop
+handles what has arrived on many connections, and the effects of all these requests are carried out together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from fencepost.broker.metrics.log_rate_limit import Pace
+from fencepost.broker.network.backpressure import UNTAKEN_BYTES
+from fencepost.broker.network.sockets import STRANGERS, ClientSocket, Server
+from fencepost.broker.security.rights import ANONYMOUS
+from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.receiver import refused_size
+from fencepost.protocol.records import engine
+
+if TYPE_CHECKING:
+    from fencepost_native import Stream
+
+__all__ = ["NativeListener", "NativeSocket", "NativeSockets"]
+
+_SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_SHORTAGE_PAUSE_S: Final = 0.1
+_MOST_ACCEPTED: Final = 64
+"""Most connections that one turn of the event loop accepts."""
+
+_LARGE_BYTES: Final = 64 * 1024
+"""With more bytes of responses, they are sent before other connections have their turn, so that limits hold."""
+
+_log = logging.getLogger("fencepost.broker")
+
+
+class NativeSocket(ClientSocket):
+    """A connection over a stream of the native module."""
+
+    _transport: Stream
+
+    def open(self, sockets: NativeSockets, sock: socket.socket, peer: tuple[str, int]) -> None:
+        """Take over a socket that was accepted, unless the connection is refused."""
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            local = sock.getsockname()
+        except OSError:  # already disconnected
+            sock.close()
+            return
+        if not self._enter(local, peer):
+            sock.close()
+            return
+        self._transport = self._intake = sockets.add(sock, self, self._max_frame_bytes())
+        self._begin(ANONYMOUS)
+
+    def arrived(self, frames: list[memoryview], news: int) -> None:
+        """Handle what has arrived. `news`: see the native module."""
+        if not self._server.failed.done():
+            self._take(frames)
+            if self._work() > _LARGE_BYTES:
+                self._server.pump()
+        if news:
+            self._learn(news)
+
+    def _learn(self, news: int) -> None:
+        stream, kinds = self._transport, engine.native.Streams
+        if news & kinds.CLOSED:
+            self._server.leave(self._connection_id)
+            return
+        if news & kinds.DRAINED:
+            self.resume_writing()
+        if news & kinds.REFUSED:
+            self._server.pump()  # the responses to the requests before are written first
+            self._refuse_size(refused_size(stream.refused_size, stream.max_frame_bytes, STRANGERS))
+        if news & kinds.ENDED:
+            self._server.pump()
+            self.close()
+
+    def _write_joined(self, data: bytes) -> None:
+        super()._write_joined(data)
+        self._look_at_unsent()
+
+    def _write(self, buffers: Sequence[Buffer]) -> None:
+        super()._write(buffers)
+        self._look_at_unsent()
+
+    def _look_at_unsent(self) -> None:
+        if self._transport.get_write_buffer_size() > UNTAKEN_BYTES and not self._is_untaken:
+            self.pause_writing()
+
+
+class NativeSockets:
+    """All native connections of a server."""
+
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._streams = engine.native.Streams(UNTAKEN_BYTES, list(STRANGERS))
+        loop.add_reader(self._streams.fileno(), self._turn)
+
+    @staticmethod
+    def are_usable() -> bool:
+        """Return true if the native module is in use and has connections for this system."""
+        return engine.is_native and hasattr(engine.native, "Streams")
+
+    def add(self, sock: socket.socket, client: NativeSocket, max_frame_bytes: int) -> Stream:
+        """Take over a socket."""
+        return self._streams.add(sock.detach(), client, max_frame_bytes)
+
+    def _turn(self) -> None:
+        """Handle what has arrived, then carry out the effects."""
+        for client, frames, news in self._streams.ready():
+            try:
+                client.arrived(frames, news)
+            except Exception:  # noqa: BLE001 - a failure must not end other connections
+                _log.exception("closing a connection: its input could not be handled")
+                client.abort()
+        if not self._server.failed.done():
+            self._server.pump()
+
+    def close(self) -> None:
+        """Forget the connections, which are closed, and watch no longer."""
+        self._turn()
+        self._loop.remove_reader(self._streams.fileno())
+
+
+class NativeListener:
+    """Accepts connections of one socket. `serve` returns a new connection."""
+
+    def __init__(
+        self,
+        sockets: NativeSockets,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        serve: Callable[[], NativeSocket],
+        steady_ms: Callable[[], int],
+    ) -> None:
+        self._sockets = sockets
+        self._loop = loop
+        self._sock = sock
+        self._serve = serve
+        self._steady_ms = steady_ms
+        self._short = Pace()
+        self._pause: asyncio.TimerHandle | None = None
+        sock.setblocking(False)
+        self._listen()
+
+    def _listen(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._sock.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_MOST_ACCEPTED):
+            try:
+                sock, peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError as error:
+                if error.errno not in _SHORTAGES:
+                    raise
+                self._wait(error)
+                return
+            self._serve().open(self._sockets, sock, peer)
+
+    def _wait(self, error: OSError) -> None:
+        """Accept no connection for a moment, because the system has no descriptor or memory for it."""
+        if times := self._short.hit(self._steady_ms()):
+            _log.error(
+                "new connections wait, because none can be accepted: %s; %d since the last such message", error, times
+            )
+        self._loop.remove_reader(self._sock.fileno())
+        self._pause = self._loop.call_later(_SHORTAGE_PAUSE_S, self._listen)
+
+    def close(self) -> None:
+        """Stop accepting."""
+        if self._pause is not None:
+            self._pause.cancel()
+        else:
+            self._loop.remove_reader(self._sock.fileno())
+        self._sock.close()

@@ -1,0 +1,231 @@
+"""Streams of the native module beside the receiver in plain Python, and their behaviour as transports."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.broker.network.sockets import STRANGERS
+from fencepost.protocol.errors import WireError
+from fencepost.protocol.receiver import Receiver, refused_size
+from fencepost.protocol.records import engine as chosen
+from tests.support.engines import engine
+
+if TYPE_CHECKING:
+    from fencepost_native import Stream, Streams
+
+HIGH = 1 << 20
+LARGEST = 4 << 20
+
+
+@pytest.fixture(autouse=True)
+def native() -> Iterator[None]:
+    with engine("native"):
+        yield
+
+
+def made() -> Streams:
+    return chosen.native.Streams(HIGH, list(STRANGERS))
+
+
+def connected(streams: Streams, owner: object = "owner", most: int = LARGEST) -> tuple[Stream, socket.socket]:
+    """A stream, and the client's end of its connection."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    with listener:
+        client = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+    accepted.setblocking(False)
+    client.settimeout(30)
+    return streams.add(accepted.detach(), owner, most), client
+
+
+def waited(streams: Streams, *, most: int = 1000) -> list[tuple[Any, list[memoryview], int]]:
+    """Return the next list that is not empty."""
+    for _ in range(most):
+        if found := streams.ready():
+            return found
+        poll(streams)
+    raise AssertionError("nothing came")
+
+
+def poll(streams: Streams) -> None:
+    import select
+
+    select.select([streams.fileno()], [], [], 0.2)
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+def test_frames_are_cut_as_by_the_receiver() -> None:
+    """Drawn frames in drawn pieces; the largest take several receives and grow their memory."""
+    random = Random(7)
+    seen = 0
+    for _ in range(40):
+        sizes = [random.choice((0, 1, 3, 100, 65_000, 65_532, 65_536, 70_000, 300_000)) for _ in range(8)]
+        bodies = [random.randbytes(size) for size in sizes]
+        data = framed(*bodies)
+        streams, receiver = made(), Receiver(LARGEST, None, STRANGERS)
+        stream, client = connected(streams)
+        frames: list[bytes] = []
+        expected: list[bytes] = []
+        with client:
+            position = 0
+            while position < len(data):
+                piece = data[position : position + random.choice((1, 2, 5, 1000, 64 * 1024, 200_000))]
+                client.sendall(piece)
+                expected += map(bytes, receiver.feed(piece))
+                position += len(piece)
+                while len(frames) < len(expected) or stream.held_bytes < min(1, receiver.held_bytes):
+                    poll(streams)
+                    for owner, some, news in streams.ready():
+                        assert (owner, news) == ("owner", 0)
+                        frames += map(bytes, some)
+            assert frames == expected == bodies
+            assert stream.held_bytes == 0
+            stream.abort()
+        seen += len(frames)
+    assert seen == 320
+
+
+@pytest.mark.parametrize(
+    ("prefix", "most"),
+    [(b"\xff\xff\xff\xff", LARGEST), (struct.pack(">i", LARGEST + 1), LARGEST), (b"\x16\x03\x01\x02", 2**31 - 1)],
+    ids=["negative", "too large", "TLS"],
+)
+def test_a_refused_size_is_told_as_by_the_receiver(prefix: bytes, most: int) -> None:
+    streams = made()
+    stream, client = connected(streams, most=most)
+    with client:
+        client.sendall(framed(b"before") + prefix if most == LARGEST else prefix)
+        ((_, frames, news),) = waited(streams)
+        assert [bytes(frame) for frame in frames] == ([b"before"] if most == LARGEST else [])
+        assert news == streams.REFUSED
+        with pytest.raises(WireError) as caught:
+            Receiver(most, None, STRANGERS).feed(prefix)
+        told = refused_size(stream.refused_size, stream.max_frame_bytes, STRANGERS)
+        assert (type(told), str(told)) == (type(caught.value), str(caught.value))
+        stream.abort()
+
+
+def test_an_announced_size_costs_no_memory_before_its_bytes_come() -> None:
+    streams = made()
+    stream, client = connected(streams, most=2**31 - 1)
+    with client:
+        client.sendall(struct.pack(">i", 2**30) + b"x")
+        (found,) = waited(streams)
+        assert found == ("owner", [], 0)  # its memory is told
+        assert stream.held_bytes == 4 * 64 * 1024
+        stream.abort()
+        assert stream.held_bytes == 0
+
+
+def test_a_connection_that_ends_is_told_after_its_frames_and_closed_once() -> None:
+    streams = made()
+    stream, client = connected(streams)
+    with client:
+        client.sendall(framed(b"last"))
+    found = waited(streams)
+    while not found[-1][2]:
+        found += waited(streams)
+    assert [bytes(frame) for _, frames, _ in found for frame in frames] == [b"last"]
+    assert found[-1][2] == streams.ENDED
+    stream.close()
+    assert waited(streams) == [("owner", [], streams.CLOSED)]
+    stream.abort()
+    assert streams.ready() == []
+
+
+def test_responses_that_are_not_read_wait_and_are_sent_before_the_end() -> None:
+    streams = made()
+    stream, client = connected(streams)
+    pieces = [bytes([number]) * 300_000 for number in range(40)]
+    with client:
+        for piece in pieces:
+            stream.writelines([piece[:100], memoryview(piece)[100:]])
+        assert stream.get_write_buffer_size() > HIGH
+        stream.close()
+        assert stream.is_closing()
+        stream.write(b"after the close")
+        got = bytearray()
+        told: list[int] = []
+        client.setblocking(False)
+        while not told or told[-1] != streams.CLOSED:
+            poll(streams)
+            told += [news for _, _, news in streams.ready()]
+            while chunk := received(client):
+                got += chunk
+        assert streams.DRAINED in told
+        assert stream.get_write_buffer_size() == 0
+        while chunk := received(client):
+            got += chunk
+    assert bytes(got) == b"".join(pieces)
+
+
+def received(client: socket.socket) -> bytes:
+    try:
+        return client.recv(1 << 20)
+    except BlockingIOError:
+        return b""
+
+
+def test_a_paused_connection_is_not_read() -> None:
+    streams = made()
+    stream, client = connected(streams)
+    with client:
+        assert stream.is_reading()
+        stream.pause_reading()
+        assert not stream.is_reading()
+        client.sendall(framed(b"one"))
+        poll(streams)
+        assert streams.ready() == []
+        stream.resume_reading()
+        ((_, frames, _),) = waited(streams)
+        assert [bytes(frame) for frame in frames] == [b"one"]
+        stream.abort()
+
+
+def test_a_later_connection_never_gets_what_was_meant_for_an_earlier_one() -> None:
+    streams = made()
+    first, one = connected(streams, "first")
+    one.close()
+    assert waited(streams)[-1][:1] == ("first",)
+    first.abort()
+    _, two = connected(streams, "second")
+    with two:
+        first.write(b"for the first")  # its descriptor may have the number of the second's
+        poll(streams)
+        assert [owner for owner, _, news in streams.ready() if news == streams.CLOSED] == ["first"]
+        two.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            two.recv(100)
+
+
+def test_no_descriptor_is_left() -> None:
+    def count() -> int:
+        return len(list(Path("/proc/self/fd").iterdir())) if os.path.isdir("/proc/self/fd") else 0
+
+    before = count()
+    streams = made()
+    for _ in range(50):
+        stream, client = connected(streams)
+        client.close()
+        waited(streams)
+        stream.close()
+    _, client = connected(streams)
+    client.close()
+    del streams, stream, _
+    assert count() == before
+
+
+def test_a_number_that_is_no_descriptor_is_refused() -> None:
+    with pytest.raises(ValueError, match="-1"):
+        made().add(-1, "owner", LARGEST)
