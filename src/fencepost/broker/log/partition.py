@@ -12,6 +12,7 @@ rebuilt from them if they are missing or damaged. Not supported: replication, an
 from __future__ import annotations
 
 import uuid
+from array import array
 from bisect import bisect_left, bisect_right
 from functools import partial
 from operator import attrgetter, itemgetter
@@ -54,7 +55,7 @@ from fencepost.protocol.records.walk import section_of
 __all__ = ["PartitionLog"]
 
 _LEADER_EPOCH: Final = 0
-_RECENT_MAX: Final = 512
+_RECENT_MAX: Final = 128
 MOST_INDEXED: Final = 2**31 - 1  # most bytes and offsets of a segment, limited by the size of index entries
 _INDEXES_KEPT: Final = 4  # closed segments whose indexes are in memory
 
@@ -88,8 +89,8 @@ class PartitionLog:
         self._begin = begin
         self._is_writing = False  # a snapshot is being written, or about to be
         self._bytes_since_snapshot = self._batches_since_snapshot = 0
-        self._recent_last: list[int] = []  # last offset and position of the last batches of the active segment
-        self._recent_positions: list[int] = []
+        # last offset and position of the last batches of the active segment; lists would take five times the memory
+        self._recent_last, self._recent_positions = array("q"), array("q")
         self._indexed: dict[Segment, None] = {}  # closed segments with indexes in memory, the longest unused first
 
     @classmethod
@@ -351,7 +352,7 @@ class PartitionLog:
             segment.size = 0
         segment.reset_indexes()
         self.segments.append(segment)
-        self._recent_last, self._recent_positions = [], []
+        self._recent_last, self._recent_positions = array("q"), array("q")
         self._take_snapshot()
         if self.config.fsync == "never":
             self._sync_now()
