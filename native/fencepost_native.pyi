@@ -43,7 +43,7 @@ def partitions_of_keys(keys: Sequence[bytes | bytearray | memoryview], partition
 def partitions_of_blob(blob: _Buffer, ends: _Buffer, partitions: int) -> bytearray: ...
 def xxh64_of_spans(blob: _Buffer, bounds: _Buffer) -> bytearray: ...
 def read_produce(
-    frame: memoryview,
+    frame: _Buffer,
 ) -> (
     tuple[
         int,
@@ -52,7 +52,7 @@ def read_produce(
         str | None,
         int,
         int,
-        list[tuple[str | bytes, int, memoryview, tuple[int, ...], tuple[int, int, int] | None]],
+        list[tuple[str | bytes, int, int, int, tuple[int, ...], tuple[int, int, int] | None]],
     ]
     | None
 ): ...

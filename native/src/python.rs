@@ -13,7 +13,7 @@ use crate::records::{Cursors, Description, Fields, Flaw, HeaderSource, Source, S
 use crate::{hashes, produce, records};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView, PySlice, PyString, PyTuple};
+use pyo3::types::{PyByteArray, PyBytes, PyList, PyString, PyTuple};
 
 /// From this size on, other threads run meanwhile. Below it, giving the lock away costs more than it brings.
 const LARGE_BYTES: usize = 64 * 1024;
@@ -486,10 +486,10 @@ fn xxh64_of_spans<'py>(py: Python<'py>, blob: Any<'py>, bounds: Any<'py>) -> PyR
 // ---- requests
 
 /// Read a Produce request; return None unless it has the common form (produce.rs), else (version, correlation id, client
-/// id, transactional id, acks, timeout in ms, batches). A batch is (topic's name, or its id as bytes; partition; records,
-/// a part of the frame; the header's fields; the fields of `Checked`, or None if the records are compressed).
+/// id, transactional id, acks, timeout in ms, batches). A batch is (topic's name, or its id as bytes; partition; start
+/// and end of the batch in the frame; the header's fields; the fields of `Checked`, or None if the records are compressed).
 #[pyfunction]
-fn read_produce<'py>(py: Python<'py>, frame: Bound<'py, PyMemoryView>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+fn read_produce<'py>(py: Python<'py>, frame: Any<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
     let input = Input::of(&frame)?;
     let bytes = input.bytes();
     let Some(request) = working(py, bytes.len(), || produce::read(bytes)) else { return Ok(None) };
@@ -499,7 +499,6 @@ fn read_produce<'py>(py: Python<'py>, frame: Bound<'py, PyMemoryView>) -> PyResu
             Topic::Name(name) => PyString::new(py, name).into_any(),
             Topic::Id(id) => PyBytes::new(py, &id).into_any(),
         };
-        let records = frame.get_item(PySlice::new(py, batch.start as isize, batch.end as isize, 1))?;
         let header = &batch.header;
         let fields: [Any<'py>; 13] = [
             header.base_offset.into_pyobject(py)?.into_any(),
@@ -517,7 +516,7 @@ fn read_produce<'py>(py: Python<'py>, frame: Bound<'py, PyMemoryView>) -> PyResu
             header.count.into_pyobject(py)?.into_any(),
         ];
         let checked = batch.checked.as_ref().map(|found| (found.smallest, found.largest, found.without_key));
-        batches.push((topic, batch.partition, records, PyTuple::new(py, fields)?, checked));
+        batches.push((topic, batch.partition, batch.start, batch.end, PyTuple::new(py, fields)?, checked));
     }
     let head = (request.version, request.correlation_id, request.client_id, request.transactional_id);
     let rest = (request.acks, request.timeout_ms, batches);

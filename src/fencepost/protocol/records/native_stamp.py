@@ -1,3 +1,3 @@
 """Stamp of the native module that belongs to these sources. Written by tools/native_stamp.py."""
 
-STAMP = "a484b3ed812a9d74"
+STAMP = "89fcb044cd20b228"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from random import Random
 from uuid import UUID
@@ -226,3 +227,22 @@ def test_an_answer_has_the_bytes_of_the_general_codec(name: str, version: int, a
     with engine(name):
         answer = encode_common_answer(head, taken)
     assert answer == encode_response_head(0, version, 77, len(body)) + body
+
+
+def test_reading_and_answering_keeps_no_memory() -> None:
+    """Blocks of the interpreter are counted; the numbers are large enough to be objects of their own."""
+    wanted = [partition(9, "t", 300 + index, records(2, key=b"k")) for index in range(100)]
+    frame = memoryview(framed(9, ProduceRequest("id", -1, 1500, wanted)))
+    taken = [("t", 300 + index, 2**40 + index, 2**41, 2**39) for index in range(100)]
+    head = CommonProduce(9, 77, "c", None, -1, 1500, [])
+    with engine("native"):
+
+        def once() -> None:
+            assert produce_common.read_common(frame) is not None
+            encode_common_answer(head, taken)
+
+        once()
+        before = sys.getallocatedblocks()
+        for _ in range(200):
+            once()
+        assert sys.getallocatedblocks() - before < 200

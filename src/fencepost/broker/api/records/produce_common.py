@@ -88,12 +88,12 @@ def _read_native(frame: memoryview) -> CommonProduce | None:
             (
                 topic,
                 partition,
-                records,
+                frame[start:end],
                 new(BatchHeader, header),
                 None if checked is None else new(Checked, checked),
             ),
         )
-        for topic, partition, records, header, checked in batches
+        for topic, partition, start, end, header, checked in batches
     ]
     return new(CommonProduce, (*head, read))
 
