@@ -74,8 +74,8 @@ class Cluster(RealCluster):
         return {one: SimpleNamespace(offset=1 if at == -1 else 0) for one, at in wanted.items()}
 
 
-def answered(records: bytes, partition: int = 0) -> bytes:
-    one = FetchPartitionResult(partition=partition, records=memoryview(records))
+def answered(records: bytes, partition: int = 0, code: int = 0) -> bytes:
+    one = FetchPartitionResult(partition=partition, error_code=code, records=memoryview(records))
     return b"".join(fetch_wire.encode_response(FetchResponse(topics=[FetchTopicResult("t", None, [one])]), 12))
 
 
@@ -111,6 +111,12 @@ def test_damaged_records_are_told_with_their_place(records: bytes, why: str) -> 
     assert (told.value.topic, told.value.partition, told.value.offset) == ("t", 0, 0)
 
 
+def test_damage_that_the_broker_reports_is_told_with_its_place() -> None:
+    with pytest.raises(CorruptRecordError, match="fetch of t-0 at 0: CORRUPT_MESSAGE") as told:
+        read(Cluster(answered(b"", code=ErrorCode.CORRUPT_MESSAGE)))
+    assert (told.value.topic, told.value.partition, told.value.offset) == ("t", 0, 0)
+
+
 @pytest.mark.parametrize("code", [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None])
 def test_a_partition_without_a_leader_is_waited_for(code: ErrorCode | None) -> None:
     """While brokers are restarted one by one, every partition is without for a moment."""
@@ -132,7 +138,7 @@ def test_a_partition_without_a_leader_is_waited_for(code: ErrorCode | None) -> N
 
 
 def test_an_answer_that_is_none_is_told_with_what_was_asked() -> None:
-    with pytest.raises(ProtocolError, match="fetch of t-0: the answer cannot be read"):
+    with pytest.raises(ProtocolError, match="fetch of t-0 at 0: the answer cannot be read"):
         read(Cluster(answered(WHOLE)[:-20]))
     with pytest.raises(ProtocolError, match="produce to t-0: the answer cannot be read"):
         asyncio.run(wire.produce_batch(Cluster(b"\0"), None, "t", 0, WHOLE, 1000))

@@ -24,8 +24,8 @@ from fencepost.cli.ui.messages import (
     page_of,
 )
 from fencepost.cli.ui.web import HttpRefusal
-from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_undecoded
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
+from fencepost.client.net.stored_batches import StoredBatches
 from fencepost.client.net.tasks import gather
 from fencepost.client.records import Fetched, timestamp_type_of, to_records
 from fencepost.client.types import Isolation, TopicPartition
@@ -209,11 +209,10 @@ class Browser:
         return window.passage(open_from)
 
     async def _fetch(self, place: TopicPartition, offset: int, isolation: Isolation) -> FetchPartitionResult:
-        settings = FetchSettings(
-            isolation=isolation, max_wait_ms=0, partition_bytes=FETCH_BYTES, request_timeout_ms=self._call_ms
-        )
-        deadline_ms = self._calls.cluster.runtime.now_ms() + self._call_ms
-        return await fetch_undecoded(self._calls.cluster, place, offset, settings, deadline_ms)
+        cluster = self._calls.cluster
+        deadline_ms = cluster.runtime.now_ms() + self._call_ms
+        stored = StoredBatches(cluster, isolation, FETCH_BYTES, wait_ms=0)
+        return await stored.fetch_once(place, offset, deadline_ms)
 
 
 class _Window:

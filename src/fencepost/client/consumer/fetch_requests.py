@@ -366,40 +366,6 @@ async def _pause_without_progress(
         )
 
 
-async def fetch_undecoded(
-    cluster: Cluster, partition: TopicPartition, offset: int, settings: FetchSettings, deadline_ms: int
-) -> FetchPartitionResult:
-    """Return the batches from an offset as the leader stores them, with markers and aborted records.
-
-    Raises:
-        KafkaError: The leader is unknown or unreachable, or it refuses.
-    """
-    await cluster.topic(partition.topic, deadline_ms)
-    leader = cluster.leader(partition.topic, partition.partition)
-    if leader < 0:
-        raise error_for(E.LEADER_NOT_AVAILABLE, f"{partition.topic}-{partition.partition}")
-    connection = await cluster.connection(leader, deadline_ms)
-    ids = {partition.topic: cluster.topics[partition.topic].topic_id}
-    version = connection.version(retry.FETCH, 4, 17 if ids[partition.topic] is not None else 12)
-    plan = Plan(0, FINAL_EPOCH, {partition: Wanted(offset, settings.partition_bytes)}, [])
-    body = await connection.exchange(
-        retry.FETCH,
-        version,
-        encode_request(_request(plan, ids, settings), version),
-        timeout_ms=settings.request_timeout_ms,
-        server_ms=settings.max_wait_ms,
-    )
-    try:
-        reply = decode_response(body, version)
-    except WireError as error:
-        raise ProtocolError(f"{connection.name}: fetched data cannot be read: {error}") from error
-    results = [result for topic in reply.topics for result in topic.partitions]
-    code = reply.error_code or (results[0].error_code if results else E.UNKNOWN_SERVER_ERROR)
-    if code != 0:
-        raise fetch_error(code, partition, offset)
-    return results[0]
-
-
 def _before(got: Fetched, end: int) -> Fetched:
     rows = bisect_left(got.columns.offsets, end)
     return got._replace(columns=got.columns.select(slice(0, rows)), next_offset=end)

@@ -22,7 +22,6 @@ from typing import Any, TypeVar, cast
 
 from fencepost.client.net import tls
 from fencepost.client.net.io_thread import is_shared
-from fencepost.client.net.rooms import room_for
 from fencepost.client.net.runtime import StreamClosed, StreamRefused
 from fencepost.client.proxies import Proxy, ProxyFailed, ProxyRefused, proxy_of
 from fencepost.client.sasl import Conversation
@@ -30,6 +29,7 @@ from fencepost.config import CommonConfig
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import WireError
 from fencepost.protocol.receiver import Receiver, common_buffer
+from fencepost.protocol.records import engine
 
 log = logging.getLogger("fencepost.client")
 _chance = random.SystemRandom()  # has no state: a forked child draws other numbers, and no seed is changed
@@ -37,6 +37,7 @@ _chance = random.SystemRandom()  # has no state: a forked child draws other numb
 HIGH_WATER_BYTES = 4 * 1024 * 1024
 NEXT_ADDRESS_S = 0.25
 PROXY_BYTES = 4096  # maximum size of one read from a proxy
+LEAST_ROOM_BYTES = 1024 * 1024  # of a response for which memory is allocated at once
 READ_AHEAD_BYTES = 8 * 1024 * 1024  # bytes of received frames that are not taken yet; above it reading pauses
 # First bytes of other protocols, in place of the size of a Kafka response.
 STRANGERS = {
@@ -459,7 +460,7 @@ class AsyncioRuntime:
 
     async def open(self, host: str, port: int, max_frame_bytes: int) -> StreamProtocol:
         def stream() -> StreamProtocol:
-            return StreamProtocol(self.loop, Receiver(max_frame_bytes, self._common, STRANGERS, room_for))
+            return StreamProtocol(self.loop, Receiver(max_frame_bytes, self._common, STRANGERS, _room_for))
 
         try:
             return await self._opener(stream, host, port)
@@ -491,3 +492,15 @@ class AsyncioRuntime:
             return await result
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(wait(), self._own_loop))
+
+
+def _room_for(size_bytes: int) -> memoryview | None:
+    """Return untouched memory for a large response; None for a small one, and without the native module.
+
+    Pages are committed on first write, so a forged size costs no memory. The standard library fills all memory that it
+    allocates. This memory reuses pages; pages that are new to the process cost more than the copy of the data into
+    them.
+    """
+    if size_bytes < LEAST_ROOM_BYTES or not engine.is_native:
+        return None
+    return memoryview(engine.native.room(size_bytes))

@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from fencepost.client.net import retry
-from fencepost.client.net.cluster import Cluster, Leader
+from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.list_offsets import EARLIEST, LATEST, list_offsets
+from fencepost.client.net.stored_batches import StoredBatches
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.client.types import Isolation, TopicPartition
-from fencepost.errors import CorruptRecordError, ProtocolError, error_for
-from fencepost.protocol import fetch_wire
-from fencepost.protocol.cursor import Buffer
+from fencepost.errors import CorruptRecordError
 from fencepost.protocol.endings import Ending
 from fencepost.protocol.errors import WireError
-from fencepost.protocol.fetch_wire import FetchPartition, FetchRequest, FetchTopic
 from fencepost.protocol.records.batch import iter_batches
 from fencepost.protocol.records.markers import COMMIT, control_type
 
@@ -51,11 +48,13 @@ async def search(cluster: Cluster, topics: Iterable[str], prepared: PreparedTran
 async def _search(
     cluster: Cluster, place: TopicPartition, position: int, end: int, prepared: PreparedTransaction, deadline_ms: int
 ) -> Ending:
+    stored = StoredBatches(cluster, Isolation.READ_UNCOMMITTED, _BYTES, _WAIT_MS)
     was_written = False
     while position < end:
         before = position
         try:
-            for header, batch in iter_batches(await _fetch(cluster, place, position, deadline_ms), allow_partial=True):
+            fetched = await stored.fetch(place, position, deadline_ms)
+            for header, batch in iter_batches(fetched.records, allow_partial=True):
                 position = max(position, header.last_offset + 1)
                 if header.producer_id != prepared.producer_id:
                     continue
@@ -72,32 +71,3 @@ async def _search(
         if position == before:
             await cluster.pause(0, deadline_ms, f"read {place.topic}-{place.partition} at {position}", None)
     return Ending.UNKNOWN
-
-
-async def _fetch(cluster: Cluster, place: TopicPartition, position: int, deadline_ms: int) -> Buffer:
-    what, leader = f"fetch of {place.topic}-{place.partition} at {position}", Leader(*place)
-
-    async def ask() -> Buffer:
-        connection = await cluster.reach(leader, deadline_ms)
-        topic_id = cluster.topics[place.topic].topic_id
-        version = connection.version(retry.FETCH, 4, 12 if topic_id is None else fetch_wire.VERSIONS[1])
-        wanted = FetchTopic(place.topic, topic_id, [FetchPartition(place.partition, position, _BYTES)])
-        request = FetchRequest(max_wait_ms=_WAIT_MS, max_bytes=_BYTES, topics=[wanted])
-        left = max(deadline_ms - cluster.runtime.now_ms(), 0)
-        raw = await connection.exchange(
-            retry.FETCH, version, fetch_wire.encode_request(request, version), timeout_ms=left, server_ms=_WAIT_MS
-        )
-        try:
-            reply = fetch_wire.decode_response(raw, version)
-        except WireError as error:
-            raise ProtocolError(f"{what}: {error}") from error
-        results = [result for group in reply.topics for result in group.partitions]
-        if reply.error_code == 0 and len(results) != 1:
-            raise ProtocolError(f"{what} was answered with {len(results)} partitions")
-        code = reply.error_code or results[0].error_code
-        if code != 0:
-            raise error_for(code, what)
-        return results[0].records
-
-    records: Buffer = await cluster.until_answered(what, ask, deadline_ms, target=leader, api_key=retry.FETCH)
-    return records

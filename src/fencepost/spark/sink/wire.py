@@ -2,29 +2,28 @@
 
 `init_once` sends InitProducerId, and never repeats it after its answer was lost. `produce_batch` sends the sealed batch
 of a decision, with the identity and sequence that it was sealed with. Its refusal is a step's answer, not an error.
-`batches` returns the committed batches of a partition without decoding them into columns.
+`batches` returns the committed batches of a partition without decoding them into columns, because the pair in a
+batch's header names the claim that decided. The client's producer and consumer cannot do this
+(docs/decisions/decision-record-requests.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from functools import partial
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator
+from typing import Final
 
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster, Leader
 from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.retry import RETRIABLE, Action
+from fencepost.client.net.stored_batches import StoredBatches
 from fencepost.client.net.transaction_calls import IMPLICIT_ENLIST_VERSION, enlist, must_enlist, once, to_enlist
-from fencepost.errors import (
-    CorruptRecordError,
-    ProtocolError,
-    error_for,
-)
-from fencepost.protocol import fetch_wire, produce_wire
+from fencepost.client.types import Isolation, TopicPartition
+from fencepost.errors import CorruptRecordError, ProtocolError, error_for
+from fencepost.protocol import produce_wire
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch, WireError
-from fencepost.protocol.fetch_wire import FetchPartition, FetchPartitionResult, FetchRequest, FetchTopic
+from fencepost.protocol.fetch_wire import FetchPartitionResult
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest
@@ -36,14 +35,6 @@ __all__ = ["batches", "check_verifies", "init_once", "produce_batch"]
 
 FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
 FETCH_WAIT_MS: Final = 250  # the longest wait of a fetch while the last stable offset does not move
-T = TypeVar("T")
-
-
-def _read(decode: Callable[[memoryview, int], T], raw: memoryview, version: int, what: str) -> T:
-    try:
-        return decode(raw, version)
-    except WireError as error:
-        raise ProtocolError(f"{what}: the answer cannot be read: {error}") from error
 
 
 async def init_once(
@@ -106,7 +97,10 @@ async def produce_batch(
         sealed = ProducePartition(topic, topic_id, partition, batch)
         body = produce_wire.encode_request(ProduceRequest(transactional_id, -1, min(left, 30_000), [sealed]), version)
         raw = await connection.exchange(retry.PRODUCE, version, body, timeout_ms=left)
-        results = _read(produce_wire.decode_response, raw, version, what).partitions
+        try:
+            results = produce_wire.decode_response(raw, version).partitions
+        except WireError as error:
+            raise ProtocolError(f"{what}: the answer cannot be read: {error}") from error
         if len(results) != 1:
             raise ProtocolError(f"{what} was answered with {len(results)} results")
         code = results[0].error_code
@@ -118,19 +112,15 @@ async def produce_batch(
     return await cluster.until_answered(what, ask, deadline_ms, target=leader, api_key=retry.PRODUCE)
 
 
-async def _fetch_some(
-    cluster: Cluster, topic: str, partition: int, position: int, deadline_ms: int
-) -> FetchPartitionResult:
+async def _fetch_some(cluster: Cluster, place: TopicPartition, position: int, deadline_ms: int) -> FetchPartitionResult:
     """Fetch until there is a committed record from `position` on. Raises OffsetOutOfRangeError, KafkaTimeoutError."""
-    what = f"read {topic}-{partition} at {position}"
-    leader = Leader(topic, partition)
-    ask = partial(_fetch, cluster, leader, position, deadline_ms)
+    stored = StoredBatches(cluster, Isolation.READ_COMMITTED, FETCH_MAX_BYTES, FETCH_WAIT_MS)
     attempt = 0
     while True:
-        result = await cluster.until_answered(what, ask, deadline_ms, target=leader, api_key=retry.FETCH)
+        result = await stored.fetch(place, position, deadline_ms)
         if len(result.records):
             return result
-        await cluster.pause(attempt, deadline_ms, what, None)
+        await cluster.pause(attempt, deadline_ms, f"read {place.topic}-{place.partition} at {position}", None)
         attempt += 1
 
 
@@ -144,7 +134,7 @@ async def batches(
     """
     position = start
     while position < end:
-        result = await _fetch_some(cluster, topic, partition, position, deadline_ms)
+        result = await _fetch_some(cluster, TopicPartition(topic, partition), position, deadline_ms)
         is_aborted = AbortedFilter(result.aborted or ())
         before = position
         try:
@@ -164,30 +154,3 @@ async def batches(
                 partition=partition,
                 offset=position,
             ) from error
-
-
-async def _fetch(cluster: Cluster, leader: Leader, position: int, deadline_ms: int) -> FetchPartitionResult:
-    """Fetch committed records of one partition, once. Raises KafkaError."""
-    topic, partition = leader
-    connection = await cluster.reach(leader, deadline_ms)
-    topic_id = cluster.topics[topic].topic_id
-    version = connection.version(retry.FETCH, 4, 12 if topic_id is None else fetch_wire.VERSIONS[1])
-    wanted = FetchTopic(topic, topic_id, [FetchPartition(partition, position, FETCH_MAX_BYTES)])
-    request = FetchRequest(
-        max_wait_ms=FETCH_WAIT_MS,
-        max_bytes=FETCH_MAX_BYTES,
-        isolation_level=fetch_wire.READ_COMMITTED,
-        topics=[wanted],
-    )
-    left = max(deadline_ms - cluster.runtime.now_ms(), 0)
-    body = fetch_wire.encode_request(request, version)
-    raw = await connection.exchange(retry.FETCH, version, body, timeout_ms=left, server_ms=FETCH_WAIT_MS)
-    what = f"fetch of {topic}-{partition}"
-    reply = _read(fetch_wire.decode_response, raw, version, what)
-    results = [result for group in reply.topics for result in group.partitions]
-    if reply.error_code == 0 and len(results) != 1:
-        raise ProtocolError(f"{what} was answered with {len(results)} partitions")
-    code = reply.error_code or results[0].error_code
-    if code != 0:
-        raise error_for(code, f"{what} at {position}")
-    return results[0]
