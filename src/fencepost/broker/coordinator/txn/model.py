@@ -172,7 +172,11 @@ Reply_co = TypeVar("Reply_co", covariant=True)
 
 
 class Result(Value, Generic[Reply_co]):
-    """A decision: append ``records`` in order, replay each, apply ``fence``, and once durable send ``reply``."""
+    """A decision: append ``records`` in order, replay each, apply ``fence``, and once durable send ``reply``.
+
+    It is not a ``GroupResult``: one function makes it whole, and it fences logs. A ``GroupResult`` is collected by many
+    functions, and answers parked requests of other members.
+    """
 
     reply: Reply_co
     records: tuple[TransactionRecord, ...] = ()

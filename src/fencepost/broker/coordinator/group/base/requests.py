@@ -307,6 +307,9 @@ class GroupResult(Generic[_Reply]):
 
     The caller appends `records` in order, each to the partition of its group, and replays each. Once they are durable
     it sends `reply` to the request, and each of `replies` to the parked request of its token.
+
+    It is not the `Result` of a transaction, which one function makes whole and which never changes. Here many functions
+    add to it, and the additions for a group whose decision failed are taken back (`base/deadlines.py`).
     """
 
     reply: _Reply
