@@ -25,7 +25,7 @@ HEAD: Final = """# Client settings
 
 This page lists all settings of the clients with their defaults. [Client](client.md) explains their use.
 Names are Kafka's with underscores; `from_config` takes them with dots. Names of other clients work too.
-Times (`_ms`) are milliseconds and sizes are bytes. An `Admin` has the settings of every client only.
+Times (`_ms`) are milliseconds and sizes are bytes. An `Admin` has only the settings that all clients share.
 
 This page is generated from the code: `python -m tests.support.client_settings_page`.
 """

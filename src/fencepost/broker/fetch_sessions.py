@@ -60,7 +60,10 @@ class PartitionReader:
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """A session. `epoch` is the one that the next request must have. `readers` are in the order of their turn."""
+    """A fetch session (KIP-227).
+
+    The next request must have `epoch`. The next response reads the partitions in the order of `readers`.
+    """
 
     session_id: int
     by_topic_id: bool

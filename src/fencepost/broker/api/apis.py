@@ -216,7 +216,7 @@ _handlers: dict[int, Handler] = {}
 
 
 def handler(api: Api) -> Handler:
-    """Return the functions of an API. Its file is imported at the first call."""
+    """Return the HANDLER of an API. Its module is imported at the first call."""
     known = _handlers.get(api.key)
     if known is None:
         module = import_module(f"fencepost.broker.api.{api.folder}.k{api.key:02}_{api.name}")

@@ -17,7 +17,7 @@ _CODES: Final = ("error_code", "partition_error_code", "acknowledge_error_code")
 
 
 class _Shape(NamedTuple):
-    """Fields of a message: error codes, and lists of items that have some."""
+    """Names of a message's fields that are error codes, and of its lists whose items have such fields."""
 
     codes: tuple[str, ...]
     lists: tuple[str, ...]

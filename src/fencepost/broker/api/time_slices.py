@@ -22,13 +22,12 @@ Resume = Callable[[Callable[[], None]], object]
 
 
 def in_turns(call: Call, now_ms: int, request: object, turn: Callable[[int], Resume | None]) -> None:
-    """Call `turn(now_ms)`.
+    """Call `turn(now_ms)` again and again until it returns None.
 
-    As long as it returns a Resume, call it again when that calls back.
-
-    Other requests are served in between, so each turn must decide on the present state. The connection's next request
-    waits until the last turn has ended. After the connection is closed, or a turn raises, no further turn follows. Work
-    that fits in a single turn is done at once.
+    A turn that needs another one returns a Resume, which arranges the next call. Other requests are served in between,
+    so each turn must decide on the present state. The connection's next request waits until the last turn has ended.
+    After the connection is closed, or a turn raises, no further turn follows. Work that fits in a single turn is done
+    at once.
     """
     resume = turn(now_ms)
     if resume is None:

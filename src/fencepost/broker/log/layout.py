@@ -80,12 +80,10 @@ def encode_metadata(topic_id: uuid.UUID) -> bytes:
 
 
 def decode_metadata(data: bytes) -> uuid.UUID:
-    """Return the topic id.
-
-    Kafka and earlier versions write no third line.
+    """Return the topic id in a `partition.metadata` file. Its third line, the CRC, is checked only if the file has one.
 
     Raises:
-        ValueError: it is not a version 0 file, or the id does not have that CRC.
+        ValueError: The file is not of version 0, or the CRC is wrong.
     """
     first, *more = data.decode("utf-8").splitlines() or [""]
     names = [line.partition(": ")[0] for line in more]

@@ -284,8 +284,11 @@ class Segment:
         """Return (position, base offset, size) of the first batch that ends at or after `offset`.
 
         Without such a batch, the result is (size, next_offset, 0). Earlier batches are checked by their headers only,
-        as long as each begins at the end of the one before. Raises CorruptSegment if damage may have been that batch,
-        OSError.
+        as long as each begins at the end of the one before.
+
+        Raises:
+            CorruptSegment: The bytes at which the batch may have been are damaged.
+            OSError: The segment cannot be read.
         """
         start, expected = self.near(offset)
         return self._step_to(offset, start, expected) or self._search(offset, start, expected)

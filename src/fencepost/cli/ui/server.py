@@ -94,7 +94,7 @@ class Page:
         return response.status, {"Content-Type": response.kind, **HEADERS}, response.body
 
     def close(self) -> None:
-        """Answers nobody any more."""
+        """Stop serving requests, and close the connections to the clusters."""
         self._server.stop()
         self._close_desks()
 

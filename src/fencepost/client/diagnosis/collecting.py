@@ -108,7 +108,7 @@ class Bounds:
 
 
 class Turns:
-    """Returns a long list in parts of limited size, in turn."""
+    """Rotates through a long list: each call of `of` returns the next part, with at most `most` items."""
 
     def __init__(self, most: int) -> None:
         self._most = most

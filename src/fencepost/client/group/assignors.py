@@ -67,7 +67,10 @@ def round_robin_assignor(members: Members, partitions: Mapping[str, int]) -> Sha
 
 
 def sticky_assignor(members: Members, partitions: Mapping[str, int]) -> Shares:
-    """Assign like Java's StickyAssignor. The user data has each member's old partitions, given up before the join."""
+    """Assign like Java's StickyAssignor.
+
+    Members give up all partitions before they join, so their user data names the old ones.
+    """
     held = {}
     for member, wanted in members.items():
         owned, generation = decode_sticky_data(wanted.user_data)

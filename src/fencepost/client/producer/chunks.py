@@ -308,7 +308,7 @@ class Chunk:
         return self.has(index)
 
     def close(self) -> None:
-        """Close the chunk for writers. Any thread may call it, also again. All callers find the same records."""
+        """Close the chunk for writers. Any thread may call it, also repeatedly: all calls leave the same records."""
         if self.sealed:
             return
         self.closed = True  # first: a concurrent writer checks it after its write

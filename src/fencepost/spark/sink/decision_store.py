@@ -297,10 +297,11 @@ class DecisionStore:
         *,
         verified: bool = False,
     ) -> int:
-        """Produce the record in a transaction on S with the claim. Return 0, or the error code of the refusal.
+        """Produce the record in a transaction on the sink's own id with the claim.
 
-        The batch also carries as many of `others`, decisions of the same sink, as fit. It is the claim's first batch,
-        with sequence 0. `verified` as for `produce_batch`. Raises KafkaTimeoutError, UnsupportedVersionError.
+        Returns 0, or the error code of the refusal. The batch also carries as many of `others`, decisions of the same
+        sink, as fit. It is the claim's first batch, with sequence 0. `verified` as for `produce_batch`. Raises
+        KafkaTimeoutError, UnsupportedVersionError.
         """
         records: list[_Record] = [_record(decision)]
         size = len(records[0][1] or b"")

@@ -362,7 +362,7 @@ def _end_strays(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[Non
             return
         # The list comes before this request: if it had a newer run's transactions, that run would own the sink.
         answer: int = yield AskOwner(sink, claim)
-        if answer != _OTHER_WAY:  # the claim's own decision is not the last transaction of S
+        if answer != _OTHER_WAY:  # the claim's own decision is not the last transaction of the sink's own id
             return
         if not (yield from _abort(strays)):
             return

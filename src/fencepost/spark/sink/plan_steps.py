@@ -1,4 +1,7 @@
-"""The steps that plan.py yields, the values that answer them, and the messages between Spark's processes."""
+"""The steps that plan.py yields, the values that answer them, and the messages between Spark's processes.
+
+The docstring of a step begins with the type of its answer. S is the sink's own transactional id (names.py).
+"""
 
 from __future__ import annotations
 

@@ -143,7 +143,10 @@ def only_topics(query: Beginning, own: KnownQuery, first_batch: int | None) -> f
 
 
 def elsewhere_begun(query: Beginning, topics: Iterable[str], only: frozenset[str] | None) -> str | None:
-    """Return the reason why the batch must not be written to these topics, or None. `only`: of `only_topics`."""
+    """Return the reason why the batch must not be written to these topics, or None.
+
+    `only` is the result of `only_topics`.
+    """
     others = [] if only is None else sorted(set(topics) - only)
     if not others or only is None:
         return None

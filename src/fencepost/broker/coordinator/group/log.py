@@ -42,9 +42,10 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
 def decode_record(
     key: bytes | memoryview, value: bytes | memoryview | None, producer_id: int = -1, producer_epoch: int = -1
 ) -> GroupRecord | None:
-    """Decode a record of the log; None for one of an unused type.
+    """Decode a record of the log. Return None for a record of an unused type.
 
-    Give the producer id only if the batch is transactional. Raises MalformedMessage for bytes that are no record.
+    The caller passes the producer id of a transactional batch, and -1 for any other. Raises MalformedMessage for bytes
+    that are no record.
     """
     for codec in _CODECS:
         typed_key = codec.decode_key(key)
