@@ -10,30 +10,30 @@ transaction left hanging.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import random
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-import confluent_kafka
+from functools import partial
 
 import fencepost
 from fencepost.client.admin.core import AdminCore
-from fencepost.client.admin.transactions import TransactionListing
-from fencepost.client.net.asyncio_runtime import runtime_for
-from fencepost.client.net.cluster import Cluster
-from fencepost.client.types import Isolation, TopicPartition
+from fencepost.client.types import TopicPartition
 from fencepost.config import AdminConfig
-from fencepost.errors import KafkaError, ProduceFailedError
+from fencepost.errors import ProduceFailedError
 from fencepost_lab.check.checks import check_all
 from fencepost_lab.check.history import Anomaly, Outcome, RecordWrite, Summary, TransactionSummary
 from fencepost_lab.check.reader import read_group_offsets, read_to_end
+from fencepost_lab.torture.access import Access
 from fencepost_lab.torture.broker_process import BrokerProcess
+from fencepost_lab.torture.clients import CLIENTS, ClientFailed, MustAbort, OurProducer, ProducerFace, ours
+from fencepost_lab.torture.settling import with_admin
 from tests.support.segments import Verified, verify_data_directory
+from tests.support.torture.judging import open_after
+from tests.support.waiting import until
 
 __all__ = ["Findings", "run"]
 
@@ -42,8 +42,6 @@ INPUT = TopicPartition("input", 0)
 CHURN_KEYS = 20
 PATIENCE_MS = 120_000
 STABLE_WITHIN_S = 10.0
-# It waits up to 10 s before it connects again, and would miss most of the broker's short lives.
-LIBRDKAFKA = {"linger.ms": 0, "log_level": 0, "reconnect.backoff.max.ms": 300, "transaction.timeout.ms": 300_000}
 SETTINGS: dict[str, str | int | bool] = {
     "log.segment.bytes": 100_000,
     "log.cleaner.backoff.ms": 100,
@@ -118,114 +116,95 @@ class Actor(threading.Thread):
                 time.sleep(self.chance.uniform(0, 0.02))
 
 
-class OurTransactions(Actor):
-    def live(self) -> None:
-        with (
-            contextlib.suppress(KafkaError),  # a new client goes on, and ends what this one left, or could not close
-            fencepost.Producer(
-                self.bootstrap, transactional_id=self.name, delivery_timeout_ms=60_000, max_block_ms=PATIENCE_MS
-            ) as producer,
-        ):
-            producer.init_transactions()
-            while not self.stopping.is_set():
-                self.one(producer)
+class FacedActor(Actor):
+    """An actor whose producer is of `client`, one of CLIENTS. A client that must end is replaced by another."""
 
-    def one(self, producer: fencepost.Producer) -> None:
+    client: str
+    transactional = False
+
+    def live(self) -> None:
+        make, _ = CLIENTS[self.client]
+        with contextlib.suppress(ClientFailed):  # a new client goes on, and ends what this one left, or could not close
+            producer = make(Access(self.bootstrap), self.name if self.transactional else None)
+            try:
+                self.work(producer)
+            finally:
+                producer.close()
+
+    def work(self, producer: ProducerFace) -> None:
+        raise NotImplementedError
+
+
+class Transactions(FacedActor):
+    transactional = True
+
+    def work(self, producer: ProducerFace) -> None:
+        producer.init()
+        while not self.stopping.is_set():
+            self.one(producer)
+
+    def one(self, producer: ProducerFace) -> None:
         record = self.new_transaction()
         record.outcome = Outcome.ABORTED  # until commit is asked for
-        producer.begin_transaction()
-        for write in self.writes(record):
-            producer.send(write.topic, write.value.encode(), key=write.value.encode(), partition=write.partition)
-        if self.chance.random() < 0.5:
-            record.offsets[self.name] = record.number
-            producer.send_offsets_to_transaction({INPUT: record.number}, self.name)
-        if self.chance.random() < 0.25:
-            producer.abort_transaction()
-        else:
-            record.outcome = Outcome.UNKNOWN
-            producer.commit_transaction()
-            record.outcome = Outcome.COMMITTED
-
-
-class TheirTransactions(Actor):
-    def live(self) -> None:
-        producer = confluent_kafka.Producer(
-            {**LIBRDKAFKA, "bootstrap.servers": self.bootstrap, "transactional.id": self.name}
-        )
-        with contextlib.suppress(confluent_kafka.KafkaException):
-            self.patiently(lambda: producer.init_transactions(30))
-            while not self.stopping.is_set():
-                self.one(producer)
-
-    def one(self, producer: confluent_kafka.Producer) -> None:
-        record = self.new_transaction()
-        record.outcome = Outcome.ABORTED
-        producer.begin_transaction()
-        for write in self.writes(record):
-            producer.produce(write.topic, write.value.encode(), key=write.value.encode(), partition=write.partition)
-            producer.poll(0)
+        producer.begin()
         try:
+            for write in self.writes(record):
+                producer.send(write.topic, write.partition, write.value, _ignored, key=write.value)
+            if isinstance(producer, OurProducer) and self.chance.random() < 0.5:
+                record.offsets[self.name] = record.number
+                self.send_offsets(producer.producer, record.number)
             if self.chance.random() < 0.25:
-                self.patiently(lambda: producer.abort_transaction(30))
+                producer.abort()
             else:
                 record.outcome = Outcome.UNKNOWN
-                self.patiently(lambda: producer.commit_transaction(30))
+                producer.commit()
                 record.outcome = Outcome.COMMITTED
-        except confluent_kafka.KafkaException as error:
-            if not error.args[0].txn_requires_abort():
-                raise
+        except MustAbort:
+            producer.abort()
             record.outcome = Outcome.ABORTED
-            self.patiently(lambda: producer.abort_transaction(30))
 
-    @staticmethod
-    def patiently(call: object) -> None:
-        """Try again as librdkafka says one should."""
-        deadline = time.monotonic() + PATIENCE_MS / 1000
-        while True:
-            try:
-                call()  # type: ignore[operator]
-            except confluent_kafka.KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    raise
-            else:
-                return
+    def send_offsets(self, producer: fencepost.Producer, number: int) -> None:
+        ours(lambda: producer.send_offsets_to_transaction({INPUT: number}, self.name))
 
 
-class OurRecords(Actor):
+class OurTransactions(Transactions):
+    client = "fencepost"
+
+
+class TheirTransactions(Transactions):
+    client = "confluent"
+
+
+class Records(FacedActor):
     """Idempotent, without transactions: each record counts as a transaction of its own."""
 
-    def live(self) -> None:
-        with fencepost.Producer(self.bootstrap, enable_idempotence=True, delivery_timeout_ms=PATIENCE_MS) as producer:
-            while not self.stopping.is_set():
-                pending = []
-                for _ in range(self.chance.randint(1, 20)):
-                    record = self.new_transaction()
-                    write = RecordWrite("blue", 0, f"{self.name}-{record.number}")
-                    record.writes.append(write)
-                    pending.append((record, producer.send(write.topic, write.value.encode(), partition=0)))
-                for record, delivery in pending:
-                    with contextlib.suppress(ProduceFailedError):
-                        delivery.result()
-                        record.outcome = Outcome.COMMITTED
+    topic: str
 
-
-class TheirRecords(Actor):
-    def live(self) -> None:
-        producer = confluent_kafka.Producer(
-            {**LIBRDKAFKA, "bootstrap.servers": self.bootstrap, "enable.idempotence": True}
-        )
+    def work(self, producer: ProducerFace) -> None:
         while not self.stopping.is_set():
             for _ in range(self.chance.randint(1, 20)):
                 record = self.new_transaction()
-                write = RecordWrite("red", 0, f"{self.name}-{record.number}")
+                write = RecordWrite(self.topic, 0, f"{self.name}-{record.number}")
                 record.writes.append(write)
+                producer.send(write.topic, write.partition, write.value, partial(_delivered, record))
+            producer.flush()
 
-                def told(error: object, _: object, record: TransactionSummary = record) -> None:
-                    if error is None:
-                        record.outcome = Outcome.COMMITTED
 
-                producer.produce(write.topic, write.value.encode(), partition=0, on_delivery=told)
-            producer.flush(PATIENCE_MS / 1000)
+class OurRecords(Records):
+    client, topic = "fencepost", "blue"
+
+
+class TheirRecords(Records):
+    client, topic = "confluent", "red"
+
+
+def _ignored(partition: int, offset: int, error: Exception | None, certain: bool) -> None:
+    """Ignore a delivery report, because the outcome of its transaction includes it."""
+
+
+def _delivered(record: TransactionSummary, partition: int, offset: int, error: Exception | None, certain: bool) -> None:
+    if error is None:
+        record.outcome = Outcome.COMMITTED
 
 
 class Churn(Actor):
@@ -299,11 +278,10 @@ def run(rounds: int, seed: int, fsync: str, *, say: bool = False) -> Findings:
 def wait_for_work(actors: list[Actor], wanted: int) -> None:
     """Let the actors begin that many transactions, however slow the machine is: a kill has to meet work."""
     enough = sum(len(actor.history) for actor in actors) + wanted
-    deadline = time.monotonic() + PATIENCE_MS / 1000
-    while sum(len(actor.history) for actor in actors) < enough and not any(actor.error for actor in actors):
-        if time.monotonic() > deadline:
-            raise AssertionError("nobody gets anything done")
-        time.sleep(0.01)
+    until(
+        lambda: sum(len(actor.history) for actor in actors) >= enough or any(actor.error for actor in actors),
+        within_s=PATIENCE_MS / 1000,
+    )
 
 
 def kill_and_start(broker: BrokerProcess, chance: random.Random, summary: Findings) -> None:
@@ -325,12 +303,11 @@ def judge(broker: BrokerProcess, actors: list[Actor], summary: Findings) -> None
     """Compare what is there with what was told."""
     history = Summary([transaction for actor in actors for transaction in actor.history])
     with fencepost.Admin(broker.bootstrap_servers) as admin:
-        summary.stable_after_s = wait_until_stable(admin)
-        summary.anomalies += [
-            Anomaly("hanging", f"{found.transactional_id} is in {found.state}") for found in still_open(admin)
-        ]
+        began = time.monotonic()
+        summary.anomalies += [Anomaly("hanging", found) for found in open_after(admin, TOPICS, STABLE_WITHIN_S)]
+        summary.stable_after_s = time.monotonic() - began
     groups = [actor.name for actor in actors if isinstance(actor, OurTransactions)]
-    asyncio.run(read_all(broker.bootstrap_servers, groups, history))
+    read_all(broker.bootstrap_servers, groups, history)
     latest: dict[bytes, int] = {}
     for read in history.reads:
         if read.value.startswith("churn "):
@@ -347,45 +324,14 @@ def judge(broker: BrokerProcess, actors: list[Actor], summary: Findings) -> None
     summary.transactions = {outcome: outcomes.count(outcome) for outcome in Outcome}
 
 
-def wait_until_stable(admin: fencepost.Admin) -> float:
-    """Seconds until the last stable offset of every partition is its end. Raises AssertionError."""
-    began = time.monotonic()
-    wanted = {TopicPartition(name, n): -1 for name, count in TOPICS.items() for n in range(count)}
-    while True:
-        ends = admin.list_offsets(wanted, isolation=Isolation.READ_UNCOMMITTED)
-        stable = admin.list_offsets(wanted, isolation=Isolation.READ_COMMITTED)
-        hanging = [one for one in wanted if stable[one].offset < ends[one].offset]
-        taken = time.monotonic() - began
-        if not hanging:
-            return taken
-        if taken > STABLE_WITHIN_S:
-            raise AssertionError(f"transactions hang in {hanging}")
-        time.sleep(0.05)
-
-
-def still_open(admin: fencepost.Admin) -> Sequence[TransactionListing]:
-    """Wait until all transactions have ended, at most STABLE_WITHIN_S. Return those that are still open.
-
-    The last marker is in the log shortly before the coordinator completes the transaction.
-    """
-    deadline = time.monotonic() + STABLE_WITHIN_S
-    while hanging := admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"]):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.05)
-    return hanging
-
-
-async def read_all(bootstrap: str, groups: list[str], history: Summary) -> None:
-    config = AdminConfig(bootstrap_servers=bootstrap)
-    admin = AdminCore(Cluster(runtime_for(config), config))
-    try:
+def read_all(bootstrap: str, groups: list[str], history: Summary) -> None:
+    async def read(admin: AdminCore) -> None:
         for name, count in TOPICS.items():
             for partition in range(count):
                 history.reads += await read_to_end(admin, "reader", TopicPartition(name, partition))
         history.committed_offsets = await read_group_offsets(admin, groups, INPUT)
-    finally:
-        admin.cluster.close()
+
+    with_admin(AdminConfig(bootstrap_servers=bootstrap), read)
 
 
 def main() -> int:

@@ -11,7 +11,6 @@ that does not come back or needs far more time than at Kafka, and a kind of erro
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
 import signal
@@ -28,13 +27,12 @@ from pathlib import Path
 
 import fencepost
 from fencepost.client.admin.core import AdminCore
-from fencepost.client.net.asyncio_runtime import runtime_for
-from fencepost.client.net.cluster import Cluster
 from fencepost.client.types import TopicPartition
 from fencepost.config import AdminConfig
 from fencepost_lab.check.history import Outcome, RecordRead
 from fencepost_lab.check.reader import read_to_end
 from fencepost_lab.torture.broker_process import BrokerProcess
+from fencepost_lab.torture.settling import with_admin
 from tests.compat.java_clients import JavaClients
 from tests.support.apache_kafka import ApacheKafka, unavailable_reason
 from tests.support.long_stop_clients import (
@@ -210,7 +208,7 @@ class Arm:
         until(lambda: self._are_back(resumed), within_s=PATIENCE_S)
         self._writers_end.say()
         seen = Seen(self.name, [one.wait(PATIENCE_S) for one in self._writers])
-        records = asyncio.run(self._read())
+        records = with_admin(AdminConfig(bootstrap_servers=self._broker.bootstrap_servers), self._read)
         seen.committed = Counter(record.value for record in records)
         ends = {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}
         until(partial(self._have_all, ends), within_s=PATIENCE_S)
@@ -258,17 +256,12 @@ class Arm:
                     return False
         return True
 
-    async def _read(self) -> list[RecordRead]:
-        config = AdminConfig(bootstrap_servers=self._broker.bootstrap_servers)
-        admin = AdminCore(Cluster(runtime_for(config), config))
-        try:
-            return [
-                record
-                for number in range(PARTITIONS)
-                for record in await read_to_end(admin, "reader", TopicPartition(TOPIC, number))
-            ]
-        finally:
-            admin.cluster.close()
+    async def _read(self, admin: AdminCore) -> list[RecordRead]:
+        return [
+            record
+            for number in range(PARTITIONS)
+            for record in await read_to_end(admin, "reader", TopicPartition(TOPIC, number))
+        ]
 
 
 def one_round(seconds: float, java: JavaClients, folder: Path) -> tuple[Seen, Seen]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import fencepost
 from fencepost import TopicPartition
 from fencepost.client.types import Isolation
 
-__all__ = ["committed_values", "differences", "hanging"]
+__all__ = ["committed_values", "differences", "hanging", "open_after"]
 
 PATIENCE_MS = 60_000
 
@@ -39,3 +40,25 @@ def hanging(admin: fencepost.Admin) -> list[str]:
     """Return an anomaly for each transaction that has no end."""
     found = admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
     return [f"hangs: {transaction.transactional_id} is {transaction.state}" for transaction in found]
+
+
+def open_after(admin: fencepost.Admin, topics: Mapping[str, int], within_s: float) -> list[str]:
+    """Wait until no transaction is open, and committed readers come to the end of the topics (name: partitions).
+
+    Returns what is still open after `within_s` seconds. The last marker is in the log shortly before the coordinator
+    completes the transaction.
+    """
+    deadline = time.monotonic() + within_s
+    wanted = {TopicPartition(name, number): -1 for name, count in topics.items() for number in range(count)}
+    while True:
+        ends = admin.list_offsets(wanted, isolation=Isolation.READ_UNCOMMITTED)
+        stable = admin.list_offsets(wanted, isolation=Isolation.READ_COMMITTED)
+        found = hanging(admin)
+        found += [
+            f"{place} ends at {ends[place].offset}, for committed readers at {stable[place].offset}"
+            for place in wanted
+            if stable[place].offset < ends[place].offset
+        ]
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.05)

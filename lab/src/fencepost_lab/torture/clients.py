@@ -73,7 +73,7 @@ class ProducerFace(Protocol):
 
     def init(self) -> None: ...
     def begin(self) -> None: ...
-    def send(self, topic: str, partition: int, value: str, told: Told) -> None: ...
+    def send(self, topic: str, partition: int, value: str, told: Told, key: str | None = None) -> None: ...
     def flush(self) -> None: ...
     def send_offsets(self, offsets: list[Position], consumer: Any) -> None: ...
     def commit(self) -> None: ...
@@ -129,14 +129,16 @@ class OurProducer:
     def begin(self) -> None:
         ours(self.producer.begin_transaction)
 
-    def send(self, topic: str, partition: int, value: str, told: Told) -> None:
+    def send(self, topic: str, partition: int, value: str, told: Told, key: str | None = None) -> None:
+        key_bytes = None if key is None else key.encode()
+
         def delivered(error: KafkaError | None, metadata: Any) -> None:
             if error is None:
                 told(partition, metadata.offset, None, False)
             else:
                 told(partition, -1, error, not error.may_have_taken_effect)
 
-        ours(lambda: self.producer.send(topic, value.encode(), None, partition, on_delivery=delivered))
+        ours(lambda: self.producer.send(topic, value.encode(), key_bytes, partition, on_delivery=delivered))
 
     def flush(self) -> None:
         try:
@@ -272,7 +274,8 @@ class TheirProducer:
             raise MustEnd("librdkafka has purged records, whose sequence numbers it would use again")
         _theirs(self._producer.begin_transaction)
 
-    def send(self, topic: str, partition: int, value: str, told: Told) -> None:
+    def send(self, topic: str, partition: int, value: str, told: Told, key: str | None = None) -> None:
+        key_bytes = None if key is None else key.encode()
         from confluent_kafka import KafkaError as Theirs
 
         purged = (Theirs._PURGE_QUEUE, Theirs._PURGE_INFLIGHT)
@@ -286,7 +289,7 @@ class TheirProducer:
                 told(partition, -1, RuntimeError(str(error)), False)
 
         def produce() -> None:
-            self._producer.produce(topic, value.encode(), partition=partition, on_delivery=delivered)
+            self._producer.produce(topic, value.encode(), key_bytes, partition, delivered)
             self._producer.poll(0)
 
         _theirs(produce)

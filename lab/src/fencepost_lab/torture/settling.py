@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
 
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_range
@@ -11,12 +12,15 @@ from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import Isolation, TopicPartition
+from fencepost.config import AdminConfig
 from fencepost.errors import KafkaError, TopicAlreadyExistsError
 from fencepost_lab.check.history.operations import Init, OffsetsFetch, Position, Read, RecordRun
 from fencepost_lab.check.history.recorder import Recorder
 from fencepost_lab.torture.access import Access
 
-__all__ = ["clean_up", "create_topics", "settle"]
+__all__ = ["clean_up", "create_topics", "settle", "with_admin"]
+
+T = TypeVar("T")
 
 JUDGES = ("judge-1", "judge-2")
 ANSWER_MS = 60_000
@@ -34,7 +38,7 @@ def create_topics(access: Access, topics: Mapping[str, int]) -> None:
                 name, partitions, -1, exist_ok=True
             )  # an earlier attempt without an answer may have created it
 
-    _with_admin(access, create)
+    with_admin(access.config(default_api_timeout_ms=ANSWER_MS), create)
 
 
 def clean_up(access: Access, topics: Iterable[str], groups: Iterable[str]) -> list[str]:
@@ -50,7 +54,7 @@ def clean_up(access: Access, topics: Iterable[str], groups: Iterable[str]) -> li
             except KafkaError as error:
                 left.append(f"{what}: {error}")
 
-    _with_admin(access, delete)
+    with_admin(access.config(default_api_timeout_ms=ANSWER_MS), delete)
     return left
 
 
@@ -92,7 +96,7 @@ def settle(
                 for number in range(count):
                     await _read(admin, recorder, judge, TopicPartition(topic, number), patience_ms)
 
-    _with_admin(access, end)
+    with_admin(access.config(default_api_timeout_ms=ANSWER_MS), end)
 
 
 async def _read(admin: AdminCore, recorder: Recorder, judge: str, place: TopicPartition, patience_ms: int) -> None:
@@ -111,13 +115,14 @@ async def _read(admin: AdminCore, recorder: Recorder, judge: str, place: TopicPa
         recorder.ok(read, records=[batch])
 
 
-def _with_admin(access: Access, use: Callable[[AdminCore], Awaitable[None]]) -> None:
-    async def run() -> None:
-        config = access.config(default_api_timeout_ms=ANSWER_MS)
+def with_admin(config: AdminConfig, use: Callable[[AdminCore], Awaitable[T]]) -> T:
+    """Return the result of `use`, called with an admin client that is closed afterwards."""
+
+    async def run() -> T:
         admin = AdminCore(Cluster(runtime_for(config), config))
         try:
-            await use(admin)
+            return await use(admin)
         finally:
             admin.cluster.close()
 
-    io_thread().run_through(run())  # asyncio.run would log a signal that comes in a task as a bug of the client
+    return io_thread().run_through(run())  # asyncio.run would log a signal that comes in a task as a bug of the client
