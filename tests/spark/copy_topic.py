@@ -14,8 +14,9 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -23,8 +24,14 @@ from fencepost.spark import arrow_pipeline, exactly_once
 from tests.spark import stateful
 from tests.spark.session import CHECKPOINT_MANAGER, QUICK_MANAGER, session
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-def query_of(spark: SparkSession, arguments: dict[str, str]) -> Any:
+Through: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
+
+
+def query_of(spark: SparkSession, arguments: dict[str, str], through: Through | None = None) -> Any:
+    """Return the writer of the query. The rows go `through` the function, if there is one."""
     if "query" in arguments:
         return stateful.QUERIES[arguments["query"]](spark, arguments)
     source = {
@@ -40,21 +47,24 @@ def query_of(spark: SparkSession, arguments: dict[str, str]) -> Any:
         "sink.id": arguments["sink"],
         "checkpointLocation": arguments["checkpoint"],
         **({"require.guarantee": arguments["guarantee"]} if "guarantee" in arguments else {}),
+        **json.loads(arguments.get("options", "{}")),
     }
     if "arrow" in arguments:
         return arrow_pipeline(spark, source=source, transform=lambda rows: rows.select(["key", "value"]), sink=sink)
-    rows = spark.readStream.format("fencepost").options(**source).load()
-    writer = rows.select("key", "value").writeStream
+    rows = spark.readStream.format("fencepost").options(**source).load().select("key", "value")
+    if through is not None:
+        rows = rows.mapInArrow(through, rows.schema)
+    writer = rows.writeStream
     if "foreach" in arguments:
         return writer.foreachBatch(exactly_once(sink)).option("checkpointLocation", arguments["checkpoint"])
     return writer.format("fencepost").options(**sink)
 
 
-def copy(spark: SparkSession, arguments: dict[str, str]) -> str:
+def copy(spark: SparkSession, arguments: dict[str, str], through: Through | None = None) -> str:
     """Copy, and return the report of the run."""
     told = ""
     spark.conf.set(CHECKPOINT_MANAGER, arguments.get("checkpoint_manager", QUICK_MANAGER))
-    writer = query_of(spark, arguments)
+    writer = query_of(spark, arguments, through)
     if "for_ever" in arguments:
         writer.trigger(processingTime="0 seconds").start().awaitTermination()
     stops = [float(seconds) for seconds in arguments.get("stops", "").split(",") if seconds]

@@ -10,12 +10,13 @@ import contextlib
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from fencepost_lab.check.history.file import operations_of
 from fencepost_lab.check.history.model import History
-from fencepost_lab.check.report.timeline import page
-from fencepost_lab.check.report.verdict import judge, text_of
+from fencepost_lab.check.report.verdict import judge
+from fencepost_lab.cli.check import report
 from fencepost_lab.torture.access import Access
 from fencepost_lab.torture.supervisor import FAULTS, Torture, TortureOptions
 from fencepost_lab.torture.two_phase import LEVELS
@@ -68,6 +69,25 @@ def by_tls_and_scram(kafka: ApacheKafka, authority: Authority) -> Access:
     return Access(kafka.address_of("SASLTLS"), settings, str(authority.issue("proxy").keystore))
 
 
+def started(
+    given: argparse.Namespace, work: Path, stack: contextlib.ExitStack, say: Callable[[str], None]
+) -> tuple[ApacheKafka | KillableCluster | RollingCluster, Access]:
+    """Start the Kafka that the options name, until the stack is closed. Return it with the access to it."""
+    if given.roll:
+        cluster = ApacheKafkaCluster({"unstable.api.versions.enable": False}, release=given.roll[0])
+        stack.enter_context(cluster)
+        return RollingCluster(cluster, given.roll[1:], say), Access(cluster.bootstrap_servers)
+    if given.cluster:
+        cluster = stack.enter_context(ApacheKafkaCluster())
+        return KillableCluster(cluster), Access(cluster.bootstrap_servers)
+    if not given.secure:
+        kafka = stack.enter_context(ApacheKafka())
+        return kafka, Access(kafka.bootstrap_servers)
+    authority = Authority(work)
+    kafka = stack.enter_context(secure_kafka(work / "secure", authority))
+    return kafka, by_tls_and_scram(kafka, authority)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=3)
@@ -91,42 +111,25 @@ def main() -> int:
     def say(line: str) -> None:
         print(f"{time.monotonic() - began:6.1f} s  {line}", flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="fencepost-torture-") as work:
-        authority = Authority(Path(work))
-        with contextlib.ExitStack() as stack:
-            broker: ApacheKafka | KillableCluster | RollingCluster
-            if given.roll:
-                begun = {"unstable.api.versions.enable": False}
-                cluster = stack.enter_context(ApacheKafkaCluster(begun, release=given.roll[0]))
-                broker = RollingCluster(cluster, given.roll[1:], say)
-                access = Access(cluster.bootstrap_servers)
-            elif given.cluster:
-                cluster = stack.enter_context(ApacheKafkaCluster())
-                broker, access = KillableCluster(cluster), Access(cluster.bootstrap_servers)
-            else:
-                kafka = secure_kafka(Path(work) / "secure", authority) if given.secure else ApacheKafka()
-                stack.enter_context(kafka)
-                broker = kafka
-                access = by_tls_and_scram(kafka, authority) if given.secure else Access(kafka.bootstrap_servers)
-            options = TortureOptions(
-                access=access,
-                minutes=given.minutes,
-                seed=given.seed,
-                client=given.client,
-                prefix="torture-",
-                keep=False,
-                work=Path(work),
-                broker=broker,
-                faults=tuple(given.faults),
-                two_phase=given.two_phase,
-            )
-            Torture(options, say).run(given.history)
-            left = len(broker.left) if isinstance(broker, RollingCluster) else 0
+    with tempfile.TemporaryDirectory(prefix="fencepost-torture-") as work, contextlib.ExitStack() as stack:
+        broker, access = started(given, Path(work), stack, say)
+        options = TortureOptions(
+            access=access,
+            minutes=given.minutes,
+            seed=given.seed,
+            client=given.client,
+            prefix="torture-",
+            keep=False,
+            work=Path(work),
+            broker=broker,
+            faults=tuple(given.faults),
+            two_phase=given.two_phase,
+        )
+        Torture(options, say).run(given.history)
+        left = len(broker.left) if isinstance(broker, RollingCluster) else 0
     with given.history.open(encoding="utf-8") as lines:
         verdict = judge(History(operations_of(lines)), 5)
-    print(text_of(verdict))
-    if given.html is not None:
-        given.html.write_text(page(verdict, "Apache Kafka"), encoding="utf-8")
+    report(verdict, given.html, "Apache Kafka", as_json=False)
     if left:
         print(f"{left} steps of the way are left: give it more minutes")
     return 0 if verdict.clean and not left else 1

@@ -9,6 +9,7 @@ from collections import Counter
 
 import fencepost
 from fencepost.errors import DataLossError, FatalError, KafkaError, ProduceFailedError
+from tests.support.torture.judging import committed_values, differences
 
 __all__ = ["Feeder", "Recreator"]
 
@@ -64,15 +65,14 @@ class Feeder:
 class Recreator:
     """One producer writes to `steady` and to `volatile`; `volatile` is deleted and made anew. It must survive."""
 
-    def __init__(self, bootstrap: str, direct: str, seed: int, happened: Counter[str]) -> None:
-        self._direct = direct
+    def __init__(self, bootstrap: str, seed: int, happened: Counter[str]) -> None:
         self._chance = random.Random(seed)
         self._happened = happened
         self._bootstrap = bootstrap
         self._producer = self._new_producer()
         self._steady: list[tuple[bytes, fencepost.Delivery]] = []
         self.anomalies: list[str] = []
-        with fencepost.Admin(direct) as admin:
+        with fencepost.Admin(bootstrap) as admin:
             admin.create_topic("steady", 1)
             admin.create_topic("volatile", 1)
 
@@ -106,7 +106,7 @@ class Recreator:
         time.sleep(self._chance.uniform(0, 0.5))
 
     def _make_anew(self) -> None:
-        with fencepost.Admin(self._direct, default_api_timeout_ms=120_000) as admin:
+        with fencepost.Admin(self._bootstrap, default_api_timeout_ms=120_000) as admin:
             admin.delete_topic("volatile", missing_ok=True)
             admin.create_topic("volatile", 1, exist_ok=True)
         self._happened["topic made anew"] += 1
@@ -121,15 +121,8 @@ class Recreator:
                 self.anomalies.append(f"recreator: steady: {value!r}: {error!r}")
             else:
                 acknowledged.append(value)
-        with fencepost.Admin(self._direct) as admin, fencepost.Consumer(self._direct) as consumer:
-            one = fencepost.TopicPartition("steady", 0)
-            end = admin.list_offsets({one: -1})[one].offset
-            found: list[bytes] = []
-            for fetched in consumer.fetch_range("steady", 0, 0, end, timeout_ms=60_000):
-                found += [value or b"" for value in fetched.columns.values()]
+        with fencepost.Admin(self._bootstrap) as admin, fencepost.Consumer(self._bootstrap) as consumer:
+            found = committed_values(admin, consumer, "steady", 1)
         if found != acknowledged:
-            missing, surplus = Counter(acknowledged) - Counter(found), Counter(found) - Counter(acknowledged)
-            self.anomalies.append(
-                f"steady: {missing.total()} missing, {surplus.total()} too many, or out of order: "
-                f"{sorted(missing)[:3]} {sorted(surplus)[:3]}"
-            )
+            wrong = {what: sorted(values)[:3] for what, values in differences(acknowledged, found).items()}
+            self.anomalies.append(f"steady: {wrong or 'out of order'}")

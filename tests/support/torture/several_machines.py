@@ -33,6 +33,7 @@ from pathlib import Path
 import psutil
 
 import fencepost
+from fencepost_lab.demo.chaos import family, kill_all, python_workers
 from fencepost_lab.torture.child_process import ChildProcess
 from tests.spark.copying import HERE, environment
 from tests.spark.standalone import SMALL, Standalone
@@ -101,24 +102,14 @@ class Query:
     def kill(self) -> None:
         """SIGKILL to the driver, its JVM and the Python processes on its host."""
         if self._driver is not None:
-            family = self._family()
+            below = family(self._driver.pid)
             self._driver.kill()
-            for one in family:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    one.kill()
+            kill_all(below)
             self._driver = None
 
     def python_workers(self) -> list[psutil.Process]:
         """Those that the driver's JVM has forked for tasks."""
-        daemons = [one for one in self._family() if _says(one, ".daemon")]
-        return [one for one in daemons if not one.children()]
-
-    def _family(self) -> list[psutil.Process]:
-        """The processes below the driver; none when it does not run."""
-        pid = None if self._driver is None else self._driver.pid
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return [] if pid is None else psutil.Process(pid).children(recursive=True)
-        return []
+        return [] if self._driver is None else python_workers(self._driver.pid)
 
     def run_to_the_end(self) -> None:
         """Copy what is left. Raises TimeoutError; a run that fails is counted, and repeated twice."""
@@ -190,11 +181,7 @@ class Spark:
         return True
 
     def _kill_python_worker(self) -> bool:
-        workers = self._query.python_workers()
-        for one in workers[:1]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
-        return bool(workers)
+        return bool(kill_all(self._query.python_workers()[:1]))
 
     def _kill_executor(self) -> bool:
         executors = self._executors()
@@ -208,9 +195,9 @@ class Spark:
         if not executors:
             return False
         executor = self._chance.choice(executors)
-        family = [executor, *executor.children(recursive=True)]
+        held = family(executor.pid)
         for order in (signal.SIGSTOP, signal.SIGCONT):
-            for one in family:
+            for one in held:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.send_signal(order)
             if order == signal.SIGSTOP:
@@ -318,13 +305,6 @@ def check(servers: str, feeder: Feeder, found: Findings) -> None:
     found.records = len(read["out"])
     if not read["out"]:
         found.anomalies.append("nothing was copied")
-
-
-def _says(process: psutil.Process, word: str) -> bool:
-    try:
-        return any(word in one for one in process.cmdline())
-    except psutil.NoSuchProcess:
-        return False
 
 
 def run(given: argparse.Namespace, folder: Path) -> Findings:

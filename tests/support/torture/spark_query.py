@@ -12,20 +12,21 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from tests.spark.copy_topic import Through, copy
+from tests.spark.session import USUAL_MANAGER, session
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def failing(
-    seed: int, share: float, attempts: int, slow_s: float
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def failing(seed: int, share: float, attempts: int, slow_s: float) -> Through:
     """Passes rows on; after the last row the first `attempts` fail with the probability `share`.
 
     One task in two takes `slow_s` longer.
@@ -49,52 +50,18 @@ def failing(
 def main(arguments: dict[str, str]) -> None:
     if "folder" in arguments:
         Path(arguments["folder"], "driver.pid").write_text(str(os.getpid()))
-    spark = (
-        SparkSession.builder.master(arguments.get("master", "local[2,4]"))
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config(map=json.loads(arguments.get("settings", "{}")))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = session(arguments.get("master", "local[2,4]"), json.loads(arguments.get("settings", "{}")))
     if "repair" in arguments:
         write_what_is_missing(spark, arguments)
     else:
-        copy(spark, arguments)
+        fails = failing(
+            int(arguments["seed"]),
+            float(arguments.get("failing_share", "0.2")),
+            int(arguments.get("failing_attempts", "1")),
+            float(arguments.get("slow_s", "0")),
+        )
+        copy(spark, {"checkpoint_manager": USUAL_MANAGER, **arguments}, fails)
     spark.stop()
-
-
-def copy(spark: SparkSession, arguments: dict[str, str]) -> None:
-    rows = (
-        spark.readStream.format("fencepost")
-        .option("kafka.bootstrap.servers", arguments["servers"])
-        .option("subscribe", arguments["source"])
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", arguments["rows_per_batch"])
-        .load()
-        .select("key", "value")
-    )
-    fails = failing(
-        int(arguments["seed"]),
-        float(arguments.get("failing_share", "0.2")),
-        int(arguments.get("failing_attempts", "1")),
-        float(arguments.get("slow_s", "0")),
-    )
-    query = (
-        rows.mapInArrow(fails, rows.schema)
-        .writeStream.format("fencepost")
-        .option("kafka.bootstrap.servers", arguments["servers"])
-        .option("topic", arguments["target"])
-        .option("sink.id", arguments["sink"])
-        .option("checkpointLocation", arguments["checkpoint"])
-        .options(**json.loads(arguments.get("options", "{}")))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
 
 
 def write_what_is_missing(spark: SparkSession, arguments: dict[str, str]) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,15 +14,13 @@ from typing import Any
 import psutil
 
 import fencepost
-from fencepost import TopicPartition
-from fencepost.client.types import Isolation
+from fencepost_lab.demo.chaos import python_workers
 from fencepost_lab.torture.broker_process import BrokerProcess
 from fencepost_lab.torture.child_process import ChildProcess
+from tests.spark.copying import environment, with_killer
 from tests.support.apache_kafka import ApacheKafka
-from tests.support.torture.judging import committed_values, differences
+from tests.support.torture.judging import committed_values, differences, open_after
 
-ROOT = Path(__file__).parents[3]
-KILLER = ROOT / "tests" / "spark" / "killer"
 PARTITIONS = 2
 RUN_MOST_S = 300
 OPEN_MOST_S = 5.0
@@ -98,10 +94,8 @@ class World:
             "folder": str(folder),
             **arguments,
         }
-        environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        environment |= killer_environment(folder, kill)
         command = [sys.executable, str(Path(__file__).with_name("spark_query.py")), json.dumps(given)]
-        process = ChildProcess(command, folder / "output", environment=environment)
+        process = ChildProcess(command, folder / "output", inherited=killer_environment(folder, kill))
         process.launch()
         return Run(self, process, folder)
 
@@ -115,25 +109,13 @@ class World:
 
     def nobody_waits(self, after: str) -> bool:
         """Nothing is open, and readers of committed records get to the end of the output."""
-        deadline = time.monotonic() + OPEN_MOST_S
-        parts = [TopicPartition("out", number) for number in range(PARTITIONS)]
         with fencepost.Admin(self.servers) as admin:
-            while True:
-                still = [one.transactional_id for one in admin.list_transactions(states=["Ongoing"])]
-                ends, stable = (
-                    {
-                        one: found.offset
-                        for one, found in admin.list_offsets(dict.fromkeys(parts, -1), isolation=of).items()
-                    }
-                    for of in (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
-                )
-                if not still and ends == stable:
-                    self.happened["nothing open"] += 1
-                    return True
-                if time.monotonic() > deadline:
-                    self.anomalies.append(f"open after {after}: {still}, ends {ends}, stable {stable}")
-                    return False
-                time.sleep(0.2)
+            found = open_after(admin, {"out": PARTITIONS}, OPEN_MOST_S)
+        if found:
+            self.anomalies.append(f"open after {after}: {found}")
+        else:
+            self.happened["nothing open"] += 1
+        return not found
 
     def compare(self, after: str) -> bool:
         """Compare the output with the input, and note each difference as an anomaly. Return true if there is none."""
@@ -175,29 +157,9 @@ class Run:
 
     def python_workers(self) -> list[psutil.Process]:
         """The processes in which tasks run, and sources and sinks live."""
-        pid = self.process.pid
-        if pid is None:
-            return []
-        try:
-            family = psutil.Process(pid).children(recursive=True)
-        except psutil.Error:
-            return []
-        found = []
-        for one in family:
-            try:
-                if "pyspark" in " ".join(one.cmdline()) and "java" not in one.name() and not one.children():
-                    found.append(one)
-            except psutil.Error:
-                continue
-        return found
+        return python_workers(self.process.pid)
 
 
 def killer_environment(folder: Path, kill: list[dict[str, Any]] | None) -> dict[str, str]:
     """Return the environment that makes each Python process of the query carry out these kill orders."""
-    if not kill:
-        return {"PYTHONPATH": str(ROOT / "src")}
-    orders = [{**order, "folder": str(folder)} for order in kill]
-    return {
-        "PYTHONPATH": os.pathsep.join([str(KILLER), str(ROOT / "src")]),
-        "FENCEPOST_TEST_KILL": json.dumps(orders),
-    }
+    return with_killer([{**order, "folder": str(folder)} for order in kill]) if kill else environment()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["Kill", "KillTarget", "driver_processes", "plan", "python_workers"]
+__all__ = ["Kill", "KillTarget", "driver_processes", "family", "kill_all", "plan", "python_workers"]
 
 FIRST_FRACTION = 0.04
 LAST_FRACTION = 0.88
@@ -54,21 +54,34 @@ def plan(random: Random, kills_of_each: int, *, with_broker: bool) -> list[Kill]
     ]
 
 
-def driver_processes(driver: psutil.Process, *, with_workers: bool) -> list[psutil.Process]:
+def family(pid: int | None) -> list[psutil.Process]:
+    """Return a process and its descendants; none if it has ended or never began (None)."""
+    import psutil
+
+    if pid is None:
+        return []
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def driver_processes(pid: int, *, with_workers: bool) -> list[psutil.Process]:
     """Return the driver and its JVM; with `with_workers` also all their descendants."""
-    children = driver.children(recursive=True)
+    found = family(pid)
     if with_workers:
-        return [driver, *children]
-    return [driver, *(child for child in children if _has(child, lambda line: "java" in line[0]))]
+        return found
+    return found[:1] + [child for child in found[1:] if _has(child, lambda line: "java" in line[0])]
 
 
-def python_workers(driver: psutil.Process) -> list[psutil.Process]:
+def python_workers(pid: int | None) -> list[psutil.Process]:
     """Return the driver's Python workers: the leaf processes below the JVM that run PySpark's modules."""
-    return [
-        child
-        for child in driver.children(recursive=True)
-        if _has(child, lambda line: any(part.startswith("pyspark.") for part in line)) and not child.children()
-    ]
+    return [child for child in family(pid)[1:] if _has(child, _is_pyspark) and not family(child.pid)[1:]]
+
+
+def _is_pyspark(line: list[str]) -> bool:
+    return any(part.startswith("pyspark.") for part in line)
 
 
 def _has(process: psutil.Process, test: Callable[[list[str]], bool]) -> bool:

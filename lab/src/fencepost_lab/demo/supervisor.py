@@ -204,13 +204,8 @@ class Demo:
     def _remember_processes(self, driver: ChildProcess) -> None:
         """Record the driver's descendants, regularly and before each kill, to be able to end all of them."""
         self._looked = time.monotonic()
-        pid = driver.pid
-        if pid is None:
-            return
-        with contextlib.suppress(psutil.NoSuchProcess):
-            root = psutil.Process(pid)
-            for process in (root, *root.children(recursive=True)):
-                self._seen_processes.setdefault(process.pid, process)
+        for process in chaos.family(driver.pid):
+            self._seen_processes.setdefault(process.pid, process)
 
     def _carry_out(self, kill: Kill) -> bool:
         """Kill a target; return false if it does not exist yet, to try again."""
@@ -221,14 +216,14 @@ class Demo:
         if driver is None or pid is None:
             return self.finished
         self._remember_processes(driver)
-        root = psutil.Process(pid)
+        name = "worker" if kill.target is KillTarget.WORKER else "driver"
         if kill.target is KillTarget.WORKER:
-            workers = chaos.python_workers(root)
-            if not workers:
-                return self.finished
-            victims, name = [Random(self.options.seed + len(workers)).choice(workers)], "worker"
+            workers = chaos.python_workers(pid)
+            victims = [Random(self.options.seed + len(workers)).choice(workers)] if workers else []
         else:
-            victims, name = chaos.driver_processes(root, with_workers=kill.target is KillTarget.DRIVER_TREE), "driver"
+            victims = chaos.driver_processes(pid, with_workers=kill.target is KillTarget.DRIVER_TREE)
+        if not victims:
+            return self.finished
         hit = chaos.kill_all(victims)
         self._count(name, f"kill -9 {kill.target.value}: processes {', '.join(map(str, hit))}")
         return True
