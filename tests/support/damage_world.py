@@ -112,7 +112,20 @@ def disk_of(files: Mapping[str, bytes]) -> MemoryDisk:
 
 
 def written() -> BrokerDriver:
+    """A broker that has written a record of every kind, always the same bytes."""
     driver = BrokerDriver(CONFIG)
+    _make_topics(driver)
+    _write_records(driver)
+    _write_transactions(driver)
+    _write_keys(driver)
+    _commit_offsets(driver)
+    _begin_share_group(driver)
+    driver.pass_time(1)
+    _make_user(driver)
+    return driver
+
+
+def _make_topics(driver: BrokerDriver) -> None:
     for name in TOPICS:
         configs = {"segment.bytes": "700", "index.interval.bytes": "150"}
         if name in COMPACTED:
@@ -120,12 +133,18 @@ def written() -> BrokerDriver:
         listed = [CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=listed)
         assert driver.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == ErrorCode.NONE
+
+
+def _write_records(driver: BrokerDriver) -> None:
     for number in range(12):
         now = NOW + STEP_MS * number
         _send(driver, "plain", batch(b"p%d" % number, b"q%d" % number, timestamp=now))
     wanted = DeleteRecordsPartition(partition_index=0, offset=2)
     deleted = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="plain", partitions=[wanted])])
     assert driver.ask(deleted, 2).topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def _write_transactions(driver: BrokerDriver) -> None:
     pairs = {}
     for name in IDS:
         answer = driver.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4)
@@ -148,9 +167,15 @@ def written() -> BrokerDriver:
     _send(driver, "open", batch(b"before", timestamp=NOW))
     made = batch(b"open", producer_id=pair[0], epoch=pair[1], sequence=0, transactional=True, timestamp=NOW)
     _send(driver, "open", made, "c")
+
+
+def _write_keys(driver: BrokerDriver) -> None:
     for number in range(30):
         now = NOW + STEP_MS * number
         _send(driver, "keys", keyed((b"k%d" % (number % 7 if number % 5 else number), b"v%d" % number), timestamp=now))
+
+
+def _commit_offsets(driver: BrokerDriver) -> None:
     for offset in (3, 5):
         committed = [
             OffsetCommitRequestTopic(
@@ -159,6 +184,9 @@ def written() -> BrokerDriver:
             for name in TOPICS[:2]
         ]
         driver.ask(OffsetCommitRequest(group_id=GROUP, topics=committed), 8)
+
+
+def _begin_share_group(driver: BrokerDriver) -> None:
     core = driver.core
     core.changes.begin(core.topics.create_internal(SHARE_GROUP_STATE), lambda result: result())
     driver.ask(ApiVersionsRequest(), 0)  # the driver carries the change out
@@ -166,7 +194,9 @@ def written() -> BrokerDriver:
     assert partition is not None
     core.shares.begin(driver.now_ms, "sharers", partition)
     core.shares.set_offset(driver.now_ms, ShareStateKey("sharers", partition.topic.topic_id, 0), 4)
-    driver.pass_time(1)
+
+
+def _make_user(driver: BrokerDriver) -> None:
     driver.ask(
         AlterUserScramCredentialsRequest(
             upsertions=[
@@ -175,7 +205,6 @@ def written() -> BrokerDriver:
         ),
         0,
     )
-    return driver
 
 
 def _send(driver: BrokerDriver, topic: str, records: bytes, transactional_id: str | None = None) -> None:
