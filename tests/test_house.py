@@ -29,7 +29,6 @@ MORE_LINES = {
     "src/fencepost/client/consumer/core.py": 427,
     "src/fencepost/client/producer/sender.py": 443,
     "src/fencepost/client/producer/transactions.py": 482,
-    "src/fencepost/spark/source/reader.py": 422,
 }
 # Folders that import each other. A face gathers names from everywhere, a folder is put together of those within it.
 BOTH_WAYS = [

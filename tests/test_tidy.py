@@ -61,6 +61,7 @@ SHELLS = (
     "fencepost.spark.java",
     "fencepost.spark.source.batch",
     "fencepost.spark.source.reader",
+    "fencepost.spark.source.shared",
     "fencepost.spark.sink.writer",
     "fencepost.spark.sink.foreach",
     "fencepost.spark.sink.runner",

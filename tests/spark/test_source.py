@@ -26,10 +26,8 @@ from fencepost.spark.sink.runner import ClusterClient
 from fencepost.spark.source.batch import BatchReader
 from fencepost.spark.source.columns import RANGE_SCHEMA, source_schema
 from fencepost.spark.source.ranges import Range
-from fencepost.spark.source.reader import (
-    RangePartition,
-    StreamReader,
-)
+from fencepost.spark.source.reader import StreamReader
+from fencepost.spark.source.shared import RangePartition
 from tests.spark.source_topics import SCHEMA, WITH_HEADERS, Topic, offsets, plain, values
 
 

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from fencepost.errors import ConfigurationError
 from fencepost.spark.kafka_settings import tell_notes
 from fencepost.spark.source.ranges import LATEST
-from fencepost.spark.source.reader import RangePartition, Source
+from fencepost.spark.source.shared import RangePartition, Source
 
 __all__ = ["BatchReader"]
 
