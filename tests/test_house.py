@@ -25,7 +25,6 @@ MORE_LINES = {
     "src/fencepost/broker/log/partition.py": 475,
     "src/fencepost/broker/server.py": 443,
     "src/fencepost/broker/settings/table.py": 509,
-    "src/fencepost/broker/topics/catalogue.py": 433,
     "src/fencepost/client/consumer/core.py": 427,
     "src/fencepost/client/producer/sender.py": 443,
     "src/fencepost/client/producer/transactions.py": 482,

@@ -198,7 +198,7 @@ def test_upward_imports_are_found(module: str, source: str, expected: list[str])
             "if TYPE_CHECKING:\n    from fencepost.broker.core import BrokerCore\n",
             ["2: topics imports core"],
         ),
-        ("fencepost.broker.core", "from fencepost.broker.topics.catalogue import Topic\n", []),
+        ("fencepost.broker.core", "from fencepost.broker.topics.topic import Topic\n", []),
         ("fencepost.broker.extra", "import re\n", ["1: the room broker.extra has no place in tests/support/tidy.py"]),
         (
             "fencepost.broker.coordinator.runtime",

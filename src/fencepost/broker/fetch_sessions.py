@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from fencepost.broker.topics.catalogue import Partition
+from fencepost.broker.topics.topic import Partition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.fetch_wire import FetchPartition, FetchPartitionResult, FetchRequest
 

@@ -38,12 +38,13 @@ from fencepost.broker.throttling import Throttling
 from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps, Now
 from fencepost.broker.timing.timers import Timer, Timers
-from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
+from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.cleaner import Cleaner
 from fencepost.broker.topics.durability import Durability
 from fencepost.broker.topics.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from fencepost.broker.topics.opening import note_recovery
 from fencepost.broker.topics.presence import Presence
+from fencepost.broker.topics.topic import Partition
 
 __all__ = ["BROKER_ID", "BrokerParts"]
 

@@ -10,8 +10,8 @@ from fencepost.broker.connection import Call
 from fencepost.broker.disk.files import OutcomeUnknown
 from fencepost.broker.parts import BROKER_ID, BrokerParts
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
-from fencepost.broker.topics.catalogue import Partition, Topic
 from fencepost.broker.topics.names import invalid_topic_name
+from fencepost.broker.topics.topic import Partition, Topic
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from fencepost.broker.connection import Call
-from fencepost.broker.topics.catalogue import Partition
+from fencepost.broker.topics.topic import Partition
 
 __all__ = ["when_ends_are_visible"]
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from fencepost.broker.log.reading import Gap
 from fencepost.broker.metrics.counters import Metrics
-from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
+from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from fencepost.broker.topics.opening import tell_damage
+from fencepost.broker.topics.topic import Partition
 from fencepost.protocol.logs.partitioning import coordinator_partition
 
 __all__ = ["CorruptionGuard"]

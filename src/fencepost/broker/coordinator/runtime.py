@@ -20,8 +20,9 @@ from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.fence import Fence
 from fencepost.broker.metrics.refusals import Refusals
 from fencepost.broker.timing.timers import Timers
-from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
+from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.durability import Durability
+from fencepost.broker.topics.topic import Partition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.protocol.records.batch import BatchHeader

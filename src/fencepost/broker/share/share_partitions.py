@@ -24,7 +24,8 @@ from fencepost.broker.share.starting_point import first_offset
 from fencepost.broker.share.states import RecordEvent
 from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.deadlines import Deadlines
-from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
+from fencepost.broker.topics.catalogue import TopicCatalogue
+from fencepost.broker.topics.topic import Partition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.share_state_log import (
     ShareSnapshot,

@@ -26,8 +26,7 @@ from fencepost.broker.disk.two_copies import DamagedDirectory, SealedFile
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.recovery_points import RecoveryPoints
-from fencepost.broker.metrics.traffic import TopicTraffic
-from fencepost.broker.settings.values import BrokerConfig, TopicConfig
+from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Now
 from fencepost.broker.topics.directories import (
     bytes_in,
@@ -39,17 +38,13 @@ from fencepost.broker.topics.directories import (
     why_left_alone,
 )
 from fencepost.broker.topics.doomed import DoomedDirectories
-from fencepost.broker.topics.internal import INTERNAL_CONFIGS, INTERNAL_PARTITIONS, is_internal
+from fencepost.broker.topics.internal import INTERNAL_CONFIGS, INTERNAL_PARTITIONS
 from fencepost.broker.topics.log_settings import read_log_config
 from fencepost.broker.topics.names import flat_name, invalid_topic_name
 from fencepost.broker.topics.replaced import DeletedNames, Replacement
-from fencepost.broker.topics.waiting import Waiting
+from fencepost.broker.topics.topic import Partition, Topic
 
-__all__ = [
-    "Partition",
-    "Topic",
-    "TopicCatalogue",
-]
+__all__ = ["TopicCatalogue"]
 
 Deleted = Mapping[UUID, tuple[str, int]]  # name and number of partitions by id
 
@@ -58,52 +53,6 @@ _MAGIC, _VERSION = b"FPTC", 1
 _WORTH_BYTES = 1 << 16  # below it the removal of a topic's records makes no room to record the removal
 
 _log = logging.getLogger("fencepost.broker.files")
-
-
-class Partition:
-    """A partition: its log, opened on first use, and the fetches that wait for its records."""
-
-    __slots__ = ("_open", "directory", "index", "opened", "topic", "waiting")
-
-    def __init__(self, topic: Topic, index: int, opener: Callable[[Partition], PartitionLog]) -> None:
-        self.topic = topic
-        self.index = index
-        self.directory = f"{topic.name}-{index}"
-        self.opened: PartitionLog | None = None
-        self.waiting: dict[Waiting, None] = {}  # in order of arrival, so that the order of answers is deterministic
-        self._open = opener
-
-    @property
-    def log(self) -> PartitionLog:
-        """The log, opened and if necessary recovered at first use. Raises OSError if that fails."""
-        log = self.opened
-        return self._open(self) if log is None else log
-
-
-class Topic:
-    """A topic. `partitions` are in order of their numbers."""
-
-    __slots__ = ("config", "given", "log_config", "name", "partitions", "replacement", "topic_id", "traffic")
-
-    def __init__(self, name: str, topic_id: UUID, given: Mapping[str, str], broker: BrokerConfig) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.given = dict(given)
-        self.config = TopicConfig(self.given, broker)
-        self.log_config: LogConfig | None = None
-        """Settings of its logs; None after a change of settings, until the next use."""
-        self.partitions: list[Partition] = []
-        self.replacement = Replacement()
-        self.traffic = TopicTraffic()
-
-    @property
-    def internal(self) -> bool:
-        """True for the broker's internal topics."""
-        return is_internal(self.name)
-
-    def partition(self, index: int) -> Partition | None:
-        """Return the partition with this number, or None."""
-        return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
 class TopicCatalogue:

@@ -18,9 +18,10 @@ from fencepost.broker.metrics.fence import Fence
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Now
 from fencepost.broker.timing.timers import Timers
-from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
+from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.durability import Durability
 from fencepost.broker.topics.opening import open_log
+from fencepost.broker.topics.topic import Partition
 
 __all__ = ["Cleaner"]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fencepost.broker.disk.files import File, Sync
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.metrics.fence import Fence
-from fencepost.broker.topics.catalogue import Partition
+from fencepost.broker.topics.topic import Partition
 
 __all__ = ["Durability"]
 

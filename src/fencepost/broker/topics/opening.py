@@ -6,7 +6,7 @@ import logging
 
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.metrics.counters import Metrics
-from fencepost.broker.topics.catalogue import Partition
+from fencepost.broker.topics.topic import Partition
 
 __all__ = ["note_recovery", "open_log", "tell_damage"]
 

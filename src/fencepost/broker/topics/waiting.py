@@ -11,4 +11,4 @@ class Waiting(Protocol):
     """A fetch, of any kind, that waits for more records."""
 
     def look(self, partition: Any) -> None:
-        """Look again: the partition (`catalogue.Partition`) has changed, or is gone."""
+        """Look again: the partition (`topic.Partition`) has changed, or is gone."""

@@ -10,7 +10,7 @@ import fencepost
 from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.gauges import take_snapshot
 from fencepost.broker.log import Rejected
-from fencepost.broker.topics.catalogue import Partition
+from fencepost.broker.topics.topic import Partition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from fencepost.protocol.messages.delete_records import (

@@ -16,7 +16,7 @@ from fencepost.broker.log import Appended
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.producers import table
 from fencepost.broker.log.producers.idempotence import ProducerRefusal, check_batch
-from fencepost.broker.topics.catalogue import Partition
+from fencepost.broker.topics.topic import Partition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost_lab.check.plants.plant import (

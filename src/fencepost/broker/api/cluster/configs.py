@@ -31,8 +31,8 @@ from fencepost.broker.settings.values import (
     check_group_config,
     check_topic_config,
 )
-from fencepost.broker.topics.catalogue import Topic
 from fencepost.broker.topics.names import invalid_topic_name
+from fencepost.broker.topics.topic import Topic
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = [

@@ -15,7 +15,7 @@ from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.time_slices import in_pieces
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.base.requests import CommitOffsets, PartitionOffset
-from fencepost.broker.topics import catalogue
+from fencepost.broker.topics.topic import Topic
 from fencepost.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -42,7 +42,7 @@ class _Results:
             known = call.core.topics.by_id(topic.topic_id) if by_id else call.core.topics.get(topic.name)
             self._sort(topic, known, by_id=by_id)
 
-    def _sort(self, topic: OffsetCommitRequestTopic, known: catalogue.Topic | None, *, by_id: bool) -> None:
+    def _sort(self, topic: OffsetCommitRequestTopic, known: Topic | None, *, by_id: bool) -> None:
         key = topic.name, topic.topic_id
         if known is None:
             self._refused.setdefault(key, [])

@@ -35,7 +35,7 @@ from fencepost.protocol.fetch_wire import (
 if TYPE_CHECKING:
     from fencepost.broker.connection import Call
     from fencepost.broker.log.partition import PartitionLog
-    from fencepost.broker.topics.catalogue import Partition
+    from fencepost.broker.topics.topic import Partition
 
 __all__ = ["ParkedFetch"]
 

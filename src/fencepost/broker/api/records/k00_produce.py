@@ -29,8 +29,8 @@ from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import Appended, Duplicate, Rejected
 from fencepost.broker.log.validate import Flaw, header_of
 from fencepost.broker.security.acls import Operation, ResourceType
-from fencepost.broker.topics.catalogue import Partition
 from fencepost.broker.topics.opening import open_log
+from fencepost.broker.topics.topic import Partition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.produce_wire import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceResponse
 from fencepost.protocol.records.batch import CODECS, BatchHeader, says_transactional

@@ -25,7 +25,7 @@ from fencepost.broker.coordinator.txn.model import ProducerPair, ProduceVerdict,
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import Appended
 from fencepost.broker.log.validate import Flaw, header_of
-from fencepost.broker.topics.catalogue import Partition
+from fencepost.broker.topics.topic import Partition
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest, ProduceResponse
 from fencepost.protocol.records.batch import CODEC_MASK, TRANSACTIONAL, BatchHeader
 

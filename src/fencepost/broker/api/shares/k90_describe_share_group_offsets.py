@@ -11,8 +11,8 @@ from fencepost.broker.connection import Call
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.share.share_partition import SharePartition
 from fencepost.broker.share.share_partitions import reads_committed
-from fencepost.broker.topics.catalogue import Topic
 from fencepost.broker.topics.opening import open_log
+from fencepost.broker.topics.topic import Topic
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.share_state_log import ShareStateKey
 from fencepost.protocol.messages.describe_share_group_offsets import (

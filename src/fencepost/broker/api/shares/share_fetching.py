@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fencepost.broker.connection import Call
     from fencepost.broker.log.partition import PartitionLog
     from fencepost.broker.log.results import ReadResult
-    from fencepost.broker.topics.catalogue import Partition
+    from fencepost.broker.topics.topic import Partition
 
 __all__ = ["ParkedShareFetch"]
 

@@ -23,9 +23,9 @@ from fencepost.broker.connection import Call
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.parts import BrokerParts
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
-from fencepost.broker.topics.catalogue import Topic
 from fencepost.broker.topics.internal import CLUSTER_METADATA, internal_configs
 from fencepost.broker.topics.names import flat_name, invalid_topic_name
+from fencepost.broker.topics.topic import Topic
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.metadata import (
     MetadataRequest,

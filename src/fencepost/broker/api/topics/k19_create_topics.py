@@ -18,9 +18,9 @@ from fencepost.broker.parts import BrokerParts
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from fencepost.broker.settings.table import TOPIC_SETTINGS, InvalidSetting, Kind
 from fencepost.broker.settings.values import TopicConfig, check_topic_config
-from fencepost.broker.topics.catalogue import Topic
 from fencepost.broker.topics.internal import CLUSTER_METADATA, is_internal
 from fencepost.broker.topics.names import flat_name, invalid_topic_name
+from fencepost.broker.topics.topic import Topic
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_topics import (
     CreatableTopic,

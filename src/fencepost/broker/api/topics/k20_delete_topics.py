@@ -17,7 +17,7 @@ from fencepost.broker.connection import Call
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.parts import BrokerParts
 from fencepost.broker.security.acls import Operation, ResourceType
-from fencepost.broker.topics.catalogue import Topic
+from fencepost.broker.topics.topic import Topic
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 

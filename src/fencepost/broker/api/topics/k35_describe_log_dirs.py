@@ -9,8 +9,8 @@ from collections.abc import Container
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
-from fencepost.broker.topics.catalogue import Partition, Topic
 from fencepost.broker.topics.opening import open_log
+from fencepost.broker.topics.topic import Partition, Topic
 from fencepost.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,

@@ -11,7 +11,7 @@ from fencepost.broker.api.common import MOST_PARTITIONS, wrong_replicas
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.disk.changes import Change
-from fencepost.broker.topics.catalogue import Topic
+from fencepost.broker.topics.topic import Topic
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_partitions import (
     CreatePartitionsRequest,

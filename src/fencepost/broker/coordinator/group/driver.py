@@ -18,8 +18,9 @@ from fencepost.broker.log.results import Rejected
 from fencepost.broker.settings.dynamic import DynamicSettings
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.alarm import Alarm
-from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
+from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.internal import CONSUMER_OFFSETS
+from fencepost.broker.topics.topic import Partition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.markers import parse_marker

@@ -41,9 +41,10 @@ from fencepost.broker.metrics.log_rate_limit import Paces
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
-from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
+from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.durability import Durability
 from fencepost.broker.topics.internal import CONSUMER_OFFSETS
+from fencepost.broker.topics.topic import Partition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.walk import pairs_of

@@ -19,9 +19,9 @@ from fencepost.broker.disk.changes import Begin, Change, carry_out
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.metrics.counters import Metrics
-from fencepost.broker.topics.catalogue import Partition
 from fencepost.broker.topics.durability import Durability
 from fencepost.broker.topics.opening import tell_damage
+from fencepost.broker.topics.topic import Partition
 
 __all__ = ["FILE", "TransactionSnapshots"]
 
