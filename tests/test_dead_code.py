@@ -44,7 +44,7 @@ FOR_USERS = {
     "names of confluent-kafka": (
         "operation_timeout id_string isr isrs is_synonym Type "
         "restype_int add_incremental_config is_simple_consumer_group partition_assignor for_timestamp "
-        "orig_broker_name"
+        "orig_broker_name is_key resolver"
     ),
     "messages, whose fields the codecs read": "topic_config_error_code synonyms",
 }

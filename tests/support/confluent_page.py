@@ -11,6 +11,7 @@ import inspect
 import pkgutil
 import types
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any, Final
 
 import confluent_kafka
@@ -24,11 +25,17 @@ BEGIN: Final = "<!-- names of confluent-kafka: python -m tests.support.confluent
 END: Final = "<!-- end of the names of confluent-kafka -->"
 REFUSE: Final = "Refuse: "
 
+# Modules whose names are listed. Those of confluent-kafka without an `__all__` import everything from two others.
+SUBMODULES: Final = ("error", "schema_registry", "schema_registry.error", "serialization")
+OF_TWO: Final = ("schema_registry.avro", "schema_registry.json_schema", "schema_registry.protobuf")
+
 # Their own classes whose methods a program calls, by the name of the class in our module.
 CLASSES: Final = ("Producer", "Consumer", "Message", "TopicPartition", "KafkaError", "Uuid", "admin.AdminClient")
 
 _SHARES: Final = "it belongs to share consumers; use fencepost.ShareConsumer"
-_SERDE: Final = "serializers are separate: fencepost.schemas, or confluent-kafka's own, which need no client"
+_ASYNC: Final = "the clients here are blocking; take the class without `Async`"
+_INTERNAL: Final = "it is internal"
+_THEIRS: Final = "import it from confluent-kafka, which these serializers need: they take its objects"
 ABSENT: Final[Mapping[str, str]] = {
     "AcknowledgeType": _SHARES,
     "ConcurrentModificationException": _SHARES,
@@ -37,25 +44,46 @@ ABSENT: Final[Mapping[str, str]] = {
     "ThrottleEvent": "throttle_cb is not called; metrics() of fencepost.Producer and fencepost.Consumer count the time",
     "libversion": "there is no librdkafka",
     "aio": "use fencepost.AsyncProducer, fencepost.AsyncConsumer and fencepost.AsyncAdmin",
-    "avro": _SERDE,
-    "cimpl": "it is internal",
-    "deserializing_consumer": "its class is refused",
+    "avro": "it is deprecated; use schema_registry.avro",
+    "cimpl": _INTERNAL,
     "deserializing_share_consumer": "its class is refused",
-    "error": "its exceptions belong to the refused classes",
     "kafkatest": "it has programs for tests",
-    "schema_registry": _SERDE,
-    "serialization": _SERDE,
-    "serializing_producer": "its class is refused",
     "admin.GroupMember": "it is a result of list_groups, which is refused",
     "admin.GroupMetadata": "it is a result of list_groups, which is refused",
+    "schema_registry.AsyncSchemaRegistryClient": _ASYNC,
+    "schema_registry.avro.AsyncAvroDeserializer": _ASYNC,
+    "schema_registry.avro.AsyncAvroDeserializerBuilder": _ASYNC,
+    "schema_registry.avro.AsyncAvroSerializer": _ASYNC,
+    "schema_registry.avro.AsyncAvroSerializerBuilder": _ASYNC,
+    "schema_registry.common": _INTERNAL,
+    "schema_registry.confluent": _INTERNAL,
+    "schema_registry.error.SchemaParseException": _THEIRS,
+    "schema_registry.error.UnknownType": _THEIRS,
+    "schema_registry.json_schema.AsyncJSONDeserializer": _ASYNC,
+    "schema_registry.json_schema.AsyncJSONDeserializerBuilder": _ASYNC,
+    "schema_registry.json_schema.AsyncJSONSerializer": _ASYNC,
+    "schema_registry.json_schema.AsyncJSONSerializerBuilder": _ASYNC,
+    "schema_registry.protobuf.AsyncProtobufDeserializer": _ASYNC,
+    "schema_registry.protobuf.AsyncProtobufDeserializerBuilder": _ASYNC,
+    "schema_registry.protobuf.AsyncProtobufSerializer": _ASYNC,
+    "schema_registry.protobuf.AsyncProtobufSerializerBuilder": _ASYNC,
+    "schema_registry.rule_registry": _THEIRS,
+    "schema_registry.rules": _THEIRS,
+    "schema_registry.schema_registry_client": "its public classes are in schema_registry",
+    "schema_registry.serde": _THEIRS,
+    "schema_registry.wildcard_matcher": _INTERNAL,
 }
 
 _NO_BROKER: Final = "without a broker the code is `_TIMED_OUT` instead of `_TRANSPORT` or `_ALL_BROKERS_DOWN`"
 _OWN_CALL: Final = f"creates no topic; `orig_broker_id` is -1; {_NO_BROKER}"
 _NO_LOGIN = "raises a UsageError for a client that does not log in with PLAIN or SCRAM"
+_BUILT: Final = "`build()` returns confluent-kafka's own object; called directly, it raises their SerializationError"
 _NO_FUTURE_CHANGE: Final = "the result comes when all brokers show the change"
 DIFFERENCES: Final[Mapping[str, str]] = {
     "KafkaError": "texts differ, codes and flags do not; raise a KafkaException, because it is no exception itself",
+    "DeserializingConsumer": "as `Consumer`",
+    "SerializingProducer": "as `Producer`",
+    "schema_registry": "needs the extra `schemas`; it has confluent-kafka's own classes, also in `error`",
     "KafkaException": "`__cause__` is the exception of `fencepost.errors`",
     "version": "returns Fencepost's version",
     "Producer.abort_transaction": "a fenced producer raises `_FENCED` again, instead of `_CONFLICT`",
@@ -112,7 +140,16 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "raises a ValueError",
     "admin.AdminClient.poll": "without error_cb it has nothing to wait for; futures need no poll",
     "admin.ConfigEntry": "`synonyms` is empty",
+    **{
+        f"schema_registry.{module}.{kind}{what}Builder": _BUILT
+        for module, kind in (("avro", "Avro"), ("json_schema", "JSON"), ("protobuf", "Protobuf"))
+        for what in ("Serializer", "Deserializer")
+    },
 }
+
+
+for _path in (*SUBMODULES, *OF_TWO):
+    import_module(f"{ours.__name__}.{_path}")  # so that `found_in` finds them as attributes
 
 
 def names() -> Iterator[str]:
@@ -122,10 +159,28 @@ def names() -> Iterator[str]:
     yield from sorted({name for name in modules | listed | set(confluent_kafka.__all__) if not name.startswith("_")})
     admin = confluent_kafka.admin
     yield from sorted(f"admin.{name}" for name in dir(admin) if _is_public(getattr(admin, name), name))
+    for path in SUBMODULES:
+        module = imported(confluent_kafka, path)
+        inside = [each.name for each in pkgutil.iter_modules(module.__path__)] if hasattr(module, "__path__") else []
+        declared = getattr(module, "__all__", ()) or [each for each in dir(module) if _is_class_of(module, each)]
+        yield from sorted(f"{path}.{name}" for name in {*declared, *inside} if not name.startswith("_"))
+    for path in OF_TWO:
+        package, _, last = path.partition(".")
+        halves = [imported(confluent_kafka, f"{package}.{half}.{last}") for half in ("_sync", "_async")]
+        yield from sorted(f"{path}.{name}" for half in halves for name in half.__all__ if not name.startswith("_"))
     for owner in CLASSES:
         yield from sorted(
             f"{owner}.{name}" for name in dir(found_in(confluent_kafka, owner)) if _is_method(owner, name)
         )
+
+
+def imported(module: Any, path: str) -> Any:
+    """A module below another."""
+    return import_module(f"{module.__name__}.{path}")
+
+
+def _is_class_of(module: Any, name: str) -> bool:
+    return isinstance(getattr(module, name), type) and getattr(module, name).__module__ == module.__name__
 
 
 def _is_public(value: Any, name: str) -> bool:

@@ -68,6 +68,12 @@ class Kit:
         self._open.append(made)
         return made
 
+    def open(self, kind: Any, **settings: Any) -> Any:
+        """A client of a class, with settings under their own names."""
+        made = kind({"bootstrap.servers": self._broker.bootstrap_servers, **settings})
+        self._open.append(made)
+        return made
+
     def partition(self, short: str, *more: Any) -> Any:
         return self.module.TopicPartition(self.name(short), *more)
 

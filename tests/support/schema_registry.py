@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
+from uuid import UUID
 
 
 class _Registry(ThreadingHTTPServer):
@@ -29,13 +30,18 @@ class _Registry(ThreadingHTTPServer):
                     return 404, {"error_code": 40403, "message": "Schema not found"}
                 self.schemas.append(wanted)
             number = self.schemas.index(wanted) + 1
-        return 200, {**wanted, "id": number, "version": number}
+        return 200, {**wanted, "id": number, "version": number, "guid": guid(number)}
 
     def look_up(self, number: int) -> tuple[int, dict[str, Any]]:
         with self.lock:
             if not 0 < number <= len(self.schemas):
                 return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
-            return 200, {**self.schemas[number - 1], "id": number, "version": number}
+            return 200, {**self.schemas[number - 1], "id": number, "version": number, "guid": guid(number)}
+
+
+def guid(number: int) -> str:
+    """The second name of a schema, which serializers write into headers."""
+    return str(UUID(int=number))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -51,8 +57,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(*self.server.register(unquote(found[1]), asked, may_be_new=found[2] is not None))
 
     def do_GET(self) -> None:
-        found = re.fullmatch(r"/schemas/ids/(\d+)", urlsplit(self.path).path)
-        self._answer(*(self.server.look_up(int(found[1])) if found else (404, {"error_code": 404, "message": "no"})))
+        path = urlsplit(self.path).path
+        found = re.fullmatch(r"/schemas/ids/(\d+)|/schemas/guids/([0-9a-f-]{36})", path)
+        number = 0 if found is None else int(found[1] or UUID(found[2]).int)
+        self._answer(*(self.server.look_up(number) if found else (404, {"error_code": 404, "message": "no"})))
 
     def _answer(self, status: int, told: dict[str, Any]) -> None:
         body = json.dumps(told).encode()

@@ -82,7 +82,7 @@ BELOW: dict[str, frozenset[str]] = {
         }
     ),
     "schemas": frozenset({"client", "errors"}),
-    "compat": frozenset({"client", "common_config", "config", "errors", "protocol", "setting"}),
+    "compat": frozenset({"client", "common_config", "config", "errors", "extras", "protocol", "setting"}),
     "spark": frozenset(
         {
             "schemas",

@@ -8,7 +8,7 @@ docs/migration.md has a table of the names that work, differ or are refused.
 from __future__ import annotations
 
 import fencepost
-from fencepost.compat.confluent_kafka import admin
+from fencepost.compat.confluent_kafka import admin, error, serialization
 from fencepost.compat.confluent_kafka.admin_kinds import (
     ConsumerGroupState,
     ConsumerGroupType,
@@ -35,14 +35,11 @@ from fencepost.compat.confluent_kafka.base.values import (
     TopicPartition,
 )
 from fencepost.compat.confluent_kafka.consumer import Consumer
+from fencepost.compat.confluent_kafka.deserializing_consumer import DeserializingConsumer
 from fencepost.compat.confluent_kafka.partitioners import consistent, fnv1a, murmur2
 from fencepost.compat.confluent_kafka.producer import Producer
-from fencepost.compat.confluent_kafka.refused import (
-    DeserializingConsumer,
-    DeserializingShareConsumer,
-    SerializingProducer,
-    ShareConsumer,
-)
+from fencepost.compat.confluent_kafka.refused import DeserializingShareConsumer, ShareConsumer
+from fencepost.compat.confluent_kafka.serializing_producer import SerializingProducer
 
 __all__ = [
     "OFFSET_BEGINNING",
@@ -73,8 +70,10 @@ __all__ = [
     "Uuid",
     "admin",
     "consistent",
+    "error",
     "fnv1a",
     "murmur2",
+    "serialization",
     "version",
 ]
 

@@ -37,13 +37,13 @@ from fencepost.compat.confluent_kafka.admin_values import (
     TopicDescription,
 )
 from fencepost.compat.confluent_kafka.base.errors import KafkaError, KafkaException
-from fencepost.compat.confluent_kafka.base.values import OFFSET_INVALID
-from fencepost.compat.confluent_kafka.metadata import (
+from fencepost.compat.confluent_kafka.base.metadata import (
     BrokerMetadata,
     ClusterMetadata,
     PartitionMetadata,
     TopicMetadata,
 )
+from fencepost.compat.confluent_kafka.base.values import OFFSET_INVALID
 
 CONFIG_SOURCE_UNKNOWN_CONFIG = ConfigSource.UNKNOWN_CONFIG.value
 CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG = ConfigSource.DYNAMIC_TOPIC_CONFIG.value

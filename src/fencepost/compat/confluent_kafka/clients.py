@@ -18,8 +18,8 @@ from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.open_clients import LEAVING_MS
 from fencepost.client.net.topology import KnownTopic
 from fencepost.compat.confluent_kafka.base.errors import calling, error_of
+from fencepost.compat.confluent_kafka.base.metadata import ClusterMetadata, metadata_of
 from fencepost.compat.confluent_kafka.base.settings import Given, milliseconds
-from fencepost.compat.confluent_kafka.metadata import ClusterMetadata, metadata_of
 from fencepost.errors import KafkaError as OurError
 from fencepost.errors import UsageError
 

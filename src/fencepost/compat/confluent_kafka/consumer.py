@@ -16,6 +16,7 @@ from fencepost.client.types import TopicPartition as Place
 from fencepost.compat.confluent_kafka.assignments import Assignments
 from fencepost.compat.confluent_kafka.base.error_codes import NUMBERS
 from fencepost.compat.confluent_kafka.base.errors import KafkaError, KafkaException, calling, error_of, local_error
+from fencepost.compat.confluent_kafka.base.in_hand import InHand
 from fencepost.compat.confluent_kafka.base.settings import given, milliseconds
 from fencepost.compat.confluent_kafka.base.values import (
     OFFSET_INVALID,
@@ -29,7 +30,6 @@ from fencepost.compat.confluent_kafka.base.values import (
     position_to_commit,
 )
 from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
-from fencepost.compat.confluent_kafka.in_hand import InHand
 from fencepost.config import ConsumerConfig
 from fencepost.errors import KafkaError as OurError
 

@@ -14,6 +14,7 @@ from fencepost.client.blocking.producer import Producer as OurProducer
 from fencepost.client.net.tasks import within
 from fencepost.client.producer.transaction_states import ProducerTxnState
 from fencepost.client.types import GroupMetadata
+from fencepost.compat.confluent_kafka.base.delivery import Reports, Sent
 from fencepost.compat.confluent_kafka.base.error_codes import NUMBERS
 from fencepost.compat.confluent_kafka.base.errors import (
     KafkaError,
@@ -35,7 +36,6 @@ from fencepost.compat.confluent_kafka.base.values import (
     position_to_commit,
 )
 from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
-from fencepost.compat.confluent_kafka.delivery import Reports, Sent
 from fencepost.config import ProducerConfig
 from fencepost.errors import ApplicationRecoverableError, ClosedError, ConfigurationError, FatalError
 from fencepost.errors import KafkaError as OurError

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from fencepost.compat.confluent_kafka.clients import refusal
 
-__all__ = ["DeserializingConsumer", "DeserializingShareConsumer", "Refused", "SerializingProducer", "ShareConsumer"]
+__all__ = ["DeserializingShareConsumer", "Refused", "ShareConsumer"]
 
 
 class Refused:
@@ -16,18 +16,6 @@ class Refused:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise refusal(type(self).__name__, self.instead)
-
-
-class SerializingProducer(Refused):
-    """Refuse: use Producer with a serializer, or fencepost.schemas.Encoder."""
-
-    instead = "serialize before produce(), or use fencepost.schemas.Encoder with fencepost.Producer"
-
-
-class DeserializingConsumer(Refused):
-    """Refuse: use Consumer with a deserializer, or fencepost.schemas.Decoder."""
-
-    instead = "deserialize after poll(), or use fencepost.schemas.Decoder with fencepost.Consumer"
 
 
 class ShareConsumer(Refused):

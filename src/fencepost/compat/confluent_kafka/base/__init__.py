@@ -1,1 +1,1 @@
-"""Errors, values and settings, which all clients of this package share."""
+"""Errors, values, settings and other parts that the clients of this package share."""
