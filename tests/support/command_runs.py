@@ -33,11 +33,11 @@ class RunResult:
 class CommandRun:
     """A running command. Its standard input is empty, its standard output a file, by default its own."""
 
-    def __init__(self, words: Sequence[str], folder: Path, stdout: str = "") -> None:
+    def __init__(self, words: Sequence[str], folder: Path, stdout: str = "", stderr: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.words, self._out, self._error = tuple(words), folder / "stdout", folder / "stderr"
         self._process: ForkServerProcess = forked(
-            _run, self.words, str(folder), stdout or str(self._out), str(self._error)
+            _run, self.words, str(folder), stdout or str(self._out), stderr or str(self._error)
         )
 
     def send(self, number: int) -> None:
@@ -55,8 +55,8 @@ class CommandRun:
         if code is None:
             self._process.kill()
             raise AssertionError(f"{' '.join(self.words)} does not end within {limit_s:g} s: {self._error.read_text()}")
-        out = self._out.read_text(errors="replace") if self._out.exists() else ""
-        return RunResult(128 - code if code < 0 else code, out, self._error.read_text(errors="replace"))
+        out, error = (path.read_text(errors="replace") if path.exists() else "" for path in (self._out, self._error))
+        return RunResult(128 - code if code < 0 else code, out, error)
 
 
 for _command in COMMANDS.values():
@@ -72,7 +72,7 @@ def _run(words: Sequence[str], folder: str, stdout: str, stderr: str) -> None:
     for number, path, flags in (
         (0, os.devnull, os.O_RDONLY),
         (1, stdout, os.O_WRONLY | os.O_CREAT),
-        (2, stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+        (2, stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY),
     ):
         opened = os.open(path, flags, 0o600)
         os.dup2(opened, number)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from importlib import import_module
 
 from fencepost.cli.garbage import without_collections
+from fencepost.cli.progress import shown_on_terminal
 from fencepost.cli.standard_output import output_guarded
 
 __all__ = ["main"]
@@ -29,7 +31,8 @@ def _run(given: list[str]) -> None:
         with without_collections():
             command = import_module("fencepost.cli.broker.command")
         command.broker(given[1:])
-    else:
+        return
+    with nullcontext() if given[:1] == ["ui"] else shown_on_terminal():  # a server is silent while it works
         import_module("fencepost.cli.commands").app(given, prog_name="fencepost")
 
 

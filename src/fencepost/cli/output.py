@@ -15,6 +15,7 @@ import typer
 
 from fencepost.cli.command_help import HelpedApp, HelpedGroup
 from fencepost.cli.printable import printable
+from fencepost.cli.progress import paused
 from fencepost.errors import KafkaError
 from fencepost.small_files import os_reason
 
@@ -61,9 +62,11 @@ def confirmed(question: str, *, yes: bool) -> None:
     if yes:
         return
     # Not typer's prompt, which adds a blank line to the command's output.
-    sys.stderr.write(f"{printable(question)} [y/N]: ")
-    sys.stderr.flush()
-    if sys.stdin is None or sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    with paused():
+        sys.stderr.write(f"{printable(question)} [y/N]: ")
+        sys.stderr.flush()
+        answer = "" if sys.stdin is None else sys.stdin.readline()
+    if answer.strip().lower() not in ("y", "yes"):
         raise typer.Abort
 
 

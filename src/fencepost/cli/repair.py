@@ -17,9 +17,14 @@ from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.topics.repair import repair as find
 from fencepost.cli.output import Json, tell_done
+from fencepost.cli.progress import step
 from fencepost.small_files import os_reason
 
 __all__ = ["repair"]
+
+
+def _look(topic: str, partition: int) -> None:
+    step(f"reading {topic}-{partition}")
 
 
 def repair(
@@ -50,7 +55,7 @@ def repair(
             files = SystemFiles(data_dir)
             if not files.exists("meta.properties"):
                 raise UnusableDirectory(f"{data_dir} is not a broker's: it has no meta.properties")
-            for found in find(files, BrokerConfig(), uuid.uuid4, int(time.time() * 1000), accept=accept):
+            for found in find(files, BrokerConfig(), uuid.uuid4, int(time.time() * 1000), accept=accept, begins=_look):
                 count += 1
                 first, following, reason = found.gap
                 words = f"{found.topic}-{found.partition} offsets {first} to {following - 1}: {reason}"

@@ -23,6 +23,7 @@ from fencepost.cli.output import (
     print_table,
     refuse,
 )
+from fencepost.cli.progress import paused
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.protocol.json_text import parse_json
 from fencepost.spark.adoption.replan import Replan, look
@@ -279,7 +280,8 @@ def forget(
 
 
 def _asked() -> Lost:
-    answer = typer.prompt("accept or again?", err=True)
+    with paused():
+        answer = typer.prompt("accept or again?", err=True)
     if answer not in {kind.value for kind in Lost}:
         refuse(f"{answer!r} is neither accept nor again: nothing was done")
     return Lost(answer)

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from fencepost.cli.progress import make_way
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -49,6 +51,7 @@ class _StandardOutput(io.RawIOBase):
         """Write to descriptor 1. Raises OutputLost."""
         if self._is_lost:
             return memoryview(data).nbytes
+        make_way(1)
         try:
             if self._is_closed:
                 raise OSError(errno.EBADF, "standard output is closed")
@@ -74,6 +77,7 @@ class _StandardError(io.RawIOBase):
         return os.isatty(2)
 
     def write(self, data: ReadableBuffer, /) -> int:
+        make_way(2)
         try:
             return os.write(2, data)
         except OSError:

@@ -13,6 +13,7 @@ import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, client_settings, connected
 from fencepost.cli.output import Json, failures_told, print_json, refuse, stopped_by_signals
+from fencepost.cli.progress import step
 
 if TYPE_CHECKING:
     from fencepost_lab.benchmark.contest import Contest
@@ -64,6 +65,7 @@ def bench(
                 for each in size or [100]:
                     title = f"{name}: values of {each} B, partitions {partitions}, compression {compression}"
                     _say(f"{title} ...")
+                    step(title)
                     load = Load(access, each, partitions, compression, varied=compression != "none")
                     found[title] = MEASURES[name](load, records, rounds)
                     if not as_json:

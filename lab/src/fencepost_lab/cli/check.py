@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from fencepost.cli.garbage import without_collections
 from fencepost.cli.names import file_to_write, need_other_file
 from fencepost.cli.output import Json, failures_told, print_json
+from fencepost.cli.progress import step
 from fencepost.small_files import bare_reason, written_whole
 from fencepost_lab.check.history.file import decoded, operations_of
 from fencepost_lab.check.history.model import History, InvalidHistory
@@ -18,6 +20,8 @@ from fencepost_lab.check.report.timeline import page
 from fencepost_lab.check.report.verdict import Verdict, describe, in_order, judge, text_of
 
 __all__ = ["check", "report"]
+
+_COUNTED: Final = 10_000  # the progress shows multiples of it
 
 
 def check(
@@ -36,7 +40,9 @@ def check(
     """
     need_other_file(html, "--html", None if history == "-" else Path(history), "HISTORY")
     try:
-        verdict = judge(_load(history), limit)
+        operations = _load(history)
+        step("looking for anomalies")
+        verdict = judge(operations, limit)
     except (InvalidHistory, OSError) as error:
         sys.stderr.write(f"fencepost: {history}: {bare_reason(error)}\n")
         raise typer.Exit(2) from error
@@ -59,9 +65,17 @@ def report(verdict: Verdict, html: Path | None, title: str, *, as_json: bool) ->
 def _load(name: str) -> History:
     with without_collections():
         if name == "-":
-            return History(operations_of(decoded(sys.stdin.buffer)))
+            return History(operations_of(_counted(decoded(sys.stdin.buffer))))
         with open(name, "rb") as file:
-            return History(operations_of(decoded(file)))
+            return History(operations_of(_counted(decoded(file))))
+
+
+def _counted(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines, and show how many were read."""
+    for number, line in enumerate(lines, 1):
+        if not number % _COUNTED:
+            step(f"{number:,} lines read")
+        yield line
 
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:

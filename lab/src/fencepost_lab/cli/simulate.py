@@ -19,6 +19,7 @@ import typer
 
 from fencepost.cli.names import file_to_write, need_other_file
 from fencepost.cli.output import MOST_SECONDS, Json, failures_told, print_json, print_table, stopped_by_signals
+from fencepost.cli.progress import step
 from fencepost.small_files import bare_reason, read_small, written_whole
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def simulate(
                 tally.options = [*chosen.options, *tally.options]
         ended_by: int | None = None
         try:
-            _search(tally, console, _pairs(seed, runs, minutes, world, resume), profile)
+            _search(tally, _pairs(seed, runs, minutes, world, resume), profile)
         except KeyboardInterrupt:  # the results so far are printed below
             ended_by = stopped.by or signal.SIGINT
     _tell(tally, console, json, stopped=ended_by is not None)
@@ -174,9 +175,7 @@ def _pairs(
                 file.write(f"{number}\n".encode())
 
 
-def _search(tally: _Tally, console: Console, pairs: Iterator[tuple[Simulation, int]], profile: str) -> None:
-    from rich.status import Status
-
+def _search(tally: _Tally, pairs: Iterator[tuple[Simulation, int]], profile: str) -> None:
     from fencepost_lab.check.options import Profile
     from fencepost_lab.check.simulations import shrink
 
@@ -185,24 +184,23 @@ def _search(tally: _Tally, console: Console, pairs: Iterator[tuple[Simulation, i
     except ValueError:
         raise typer.BadParameter("must be swarm, lite or liveness", param_hint="--profile") from None
     began = time.process_time()
-    with Status("", console=console) as status:
-        for simulation, seed in pairs:
-            status.update(f"{tally.runs} runs, {tally.simulated_ms / 60_000:.1f} simulated minutes; seed {seed}")
-            try:
-                options = simulation.changed(simulation.draw(seed, chosen), tally.options)
-            except ValueError as error:
-                raise typer.BadParameter(str(error), param_hint="--option") from None
-            tally.last = run = simulation.run(seed, options)
-            tally.runs += 1
-            tally.seeds = [*tally.seeds[:1], seed]
-            tally.happened.update(run.happened)
-            tally.simulated_ms += run.simulated_ms
-            tally.cpu_s = time.process_time() - began
-            if run.anomalies:
-                tally.found = run
-                status.update(f"seed {seed}: {', '.join(sorted(run.checks))}; looking for a smaller run")
-                _, tally.shrunk = shrink(simulation, run, options)
-                return
+    for simulation, seed in pairs:
+        step(f"{tally.runs} runs, {tally.simulated_ms / 60_000:.1f} simulated minutes; seed {seed}")
+        try:
+            options = simulation.changed(simulation.draw(seed, chosen), tally.options)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--option") from None
+        tally.last = run = simulation.run(seed, options)
+        tally.runs += 1
+        tally.seeds = [*tally.seeds[:1], seed]
+        tally.happened.update(run.happened)
+        tally.simulated_ms += run.simulated_ms
+        tally.cpu_s = time.process_time() - began
+        if run.anomalies:
+            tally.found = run
+            step(f"seed {seed}: {', '.join(sorted(run.checks))}; looking for a smaller run")
+            _, tally.shrunk = shrink(simulation, run, options)
+            return
 
 
 @contextmanager

@@ -47,11 +47,17 @@ class UnreadableOffsets(NamedTuple):
 
 
 def repair(
-    files: Files, config: BrokerConfig, new_id: Callable[[], UUID], now_ms: int, *, accept: bool
+    files: Files,
+    config: BrokerConfig,
+    new_id: Callable[[], UUID],
+    now_ms: int,
+    *,
+    accept: bool,
+    begins: Callable[[str, int], None] = lambda *_: None,
 ) -> Iterator[UnreadableOffsets]:
     """Yield all damage; with `accept` accept the loss of each after it was yielded.
 
-    Raises OSError or UnusableDirectory.
+    `begins` is called with topic and partition before the partition is read. Raises OSError or UnusableDirectory.
     """
     topics = TopicCatalogue(files, config, new_id, Now(now_ms), lambda _: None)
     topics.load()
@@ -59,6 +65,7 @@ def repair(
         for partition in topic.partitions:
             point = topics.points.of(topic.topic_id, partition.index)
             if point.offset > 0 or files.exists(partition.directory):
+                begins(topic.name, partition.index)
                 log = partition.log
                 everything = batches_of(log, log.log_start_offset, log.log_end_offset)
                 gaps = [item for item in everything if isinstance(item, Gap)]

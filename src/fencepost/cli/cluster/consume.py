@@ -26,6 +26,7 @@ from fencepost.cli.cluster_settings import (
 )
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import Json, refuse, stopped_by_signals
+from fencepost.cli.progress import step
 from fencepost.client.blocking import Admin, Consumer
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.records import Fetched, Record, to_records
@@ -217,6 +218,7 @@ def _written(pieces: Iterator[Fetched], to: AbstractContextManager[Write]) -> tu
             for piece in pieces:
                 write(piece)
                 count += len(piece.columns)
+                step(f"{count:,} records read")
     except KeyboardInterrupt:
         return count, False
     return count, True

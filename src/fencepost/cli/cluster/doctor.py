@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
@@ -15,6 +13,7 @@ from fencepost.cli.diagnosis.examiner import Examiner
 from fencepost.cli.diagnosis.look import Look
 from fencepost.cli.diagnosis.telling import as_value, counted, lines_of
 from fencepost.cli.output import MOST_SECONDS, Json, failures_told, print_json, print_line
+from fencepost.cli.progress import step
 from fencepost.cli.transaction_view import Session
 from fencepost.client.diagnosis.collecting import AWAY
 from fencepost.client.diagnosis.diagnosing import diagnose
@@ -77,33 +76,17 @@ def doctor(
     settings["default.api.timeout.ms"] = str(round(timeout * 1000))
     watch_ms = round(watch * 1000)
     limits = Limits(open_ms=round(older_than * 1000), ending_ms=watch_ms, rebalance_ms=watch_ms)
-    with failures_told(), unheard(), _progress() as progress, Examiner(settings, DEFAULT_TOPIC, timeout) as examiner:
+    with failures_told(), unheard(), Examiner(settings, DEFAULT_TOPIC, timeout) as examiner:
         try:
-            look = examiner.look_twice(watch, progress)
+            look = examiner.look_twice(watch, step)
         except KafkaError as error:
             _tell(None, [_unreachable(settings["bootstrap.servers"], error)], "", as_json=as_json)
         guarantee = "not asked (--no-probe)"
         if probe:
-            progress("trying two-phase commit")
+            step("trying two-phase commit")
             look, guarantee = _guarantee(look, settings)
         findings = diagnose(look, limits)
     _tell(look, findings, guarantee, as_json=as_json)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows a step on a terminal, and erase the last step at the end."""
-    terminal = sys.stderr.isatty()
-
-    def show(step: str) -> None:
-        if terminal:
-            sys.stderr.write(f"\r\x1b[K{step}")
-            sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        show("")
 
 
 def _unreachable(servers: str, error: KafkaError) -> Finding:

@@ -13,6 +13,7 @@ import typer
 
 from fencepost.cli.cluster.record_lines import said
 from fencepost.cli.output import refuse
+from fencepost.cli.progress import step
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.logs import offsets_log, transaction_log
 from fencepost.protocol.records.batch import HEADER_BYTES, BatchHeader, parse_header, verify_crc
@@ -63,6 +64,7 @@ def dump(
             with open(file, "rb") as opened:
                 try:
                     for batch in _batches(opened):
+                        step(f"{file} at {batch.position:,} bytes")
                         flaws += bool(batch.flaw)
                         facts = _facts(batch, records=records, decode=decode)
                         sys.stdout.write(_line({"file": str(file), **facts}) if as_json else _text(facts))

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, Final
 
 import typer
 
@@ -24,11 +24,14 @@ from fencepost.cli.cluster_settings import (
 )
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import refuse, stopped_by_signals
+from fencepost.cli.progress import paused, step
 from fencepost.client.blocking import Producer
 from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, ProduceFailedError
 
 __all__ = ["produce"]
+
+_COUNTED: Final = 1_000  # the progress shows multiples of it
 
 
 Topic = Annotated[
@@ -116,6 +119,9 @@ def _opened(source: Path | None) -> Iterator[BinaryIO]:
             yield file
     elif sys.stdin is None:
         refuse("standard input is closed")
+    elif sys.stdin.isatty():
+        with paused():
+            yield sys.stdin.buffer
     else:
         yield sys.stdin.buffer
 
@@ -178,6 +184,8 @@ class _Writing:
             except (KafkaError, UnusableLine, TypeError) as error:
                 raise UnusableLine(f"line {number}: {error}") from error
             self.count += 1
+            if not self.count % _COUNTED:
+                step(f"{self.count:,} records sent")
 
     def tables(self, file: Path) -> None:
         """Send every row of a file. Raises KafkaError or OSError."""
@@ -186,3 +194,4 @@ class _Writing:
             wanted = [name for name in batch.schema.names if name != left_out]
             self._producer.send_arrow(self.topic, batch.select(wanted))
             self.count += len(batch)
+            step(f"{self.count:,} records sent")

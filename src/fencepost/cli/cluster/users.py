@@ -13,6 +13,7 @@ from fencepost.arguments import is_utf8
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
 from fencepost.cli.names import named
 from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
+from fencepost.cli.progress import paused
 from fencepost.client.admin.scram import ScramDeletion, ScramMechanism, ScramUpsertion
 from fencepost.protocol.scram import FEWEST_ITERATIONS
 from fencepost.small_files import MOST_BYTES, read_small
@@ -94,7 +95,8 @@ def _password(user: str, file: Path | None) -> str:
     Exits with status 1 if it is empty.
     """
     if file is None:
-        password = str(typer.prompt(f"Password for {user}", hide_input=True, confirmation_prompt=True, err=True))
+        with paused():
+            password = str(typer.prompt(f"Password for {user}", hide_input=True, confirmation_prompt=True, err=True))
     else:
         password = _first_line(file)
     if not password:
@@ -112,7 +114,8 @@ def _first_line(file: Path) -> str:
         elif sys.stdin is None:
             refuse("standard input is closed")
         else:
-            text = sys.stdin.readline(MOST_BYTES)
+            with paused():
+                text = sys.stdin.readline(MOST_BYTES)
             if len(text) == MOST_BYTES:
                 refuse(f"standard input: its first line has more than {MOST_BYTES} characters")
     except ValueError as error:
