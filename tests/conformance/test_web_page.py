@@ -200,11 +200,17 @@ def test_topics_and_groups(cluster: str, serve: Callable[..., str], show: Callab
 
             tab.keyboard.press("4")
             with fencepost.ShareConsumer(cluster, group_id=f"{topic}-shared") as sharing:
-                sharing.subscribe([topic])
-                sharing.poll(100)
+                admin.create_topic(f"{topic}-queue", 3)
+                sharing.subscribe([f"{topic}-queue"])
+                sharing.poll(1000)  # the group begins at the end
+                for number in range(77):
+                    producer.send(f"{topic}-queue", b"new", partition=number % 3)
+                producer.flush()
                 tab.get_by_label("Filter by name").fill(f"{topic}-shared")
-                sees(tab, f"{topic}-shared", "share")
-                sees_none(tab, "td.name a")  # it has nothing committed to show
+                sees(tab, f"{topic}-shared", "share", "77")
+                tab.get_by_role("link", name=f"{topic}-shared").click()
+                sees(tab, f"{topic}-queue-1", "Start offset", "26", "Lag over time")
+                tab.go_back()
             tab.get_by_label("Filter by name").fill(group)
             sees(tab, "301", "Stable")
             tab.get_by_role("link", name=group).click()

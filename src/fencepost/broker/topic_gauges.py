@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 from fencepost.broker.metrics.counters import LogExtent
 from fencepost.broker.metrics.traffic import TopicTraffic
 from fencepost.broker.parts import BrokerParts
+from fencepost.broker.share.share_partitions import reads_committed
 
 __all__ = ["MOST_OFFSETS", "MOST_SERIES", "MOST_TOPICS", "GroupLags", "TopicNumbers", "group_lags", "look_at_topics"]
 
@@ -23,7 +24,7 @@ MOST_TOPICS: Final = 1_000
 MOST_SERIES: Final = 2_000
 """Partitions, and groups with a topic, that are shown."""
 MOST_OFFSETS: Final = 50_000
-"""Committed offsets that are looked at for one answer: they take some 10 ms of the broker's time."""
+"""Committed offsets, and records of share groups, that are looked at for one answer: they take some 10 ms."""
 
 K = TypeVar("K")
 V = TypeVar("V", LogExtent, int)
@@ -87,30 +88,65 @@ def look_at_topics(core: BrokerParts) -> TopicNumbers:
 def group_lags(core: BrokerParts) -> GroupLags:
     """Return the lags of groups by topic, the largest if there are too many.
 
-    A topic is left out if one of the partitions with a committed offset was not opened since the start: the sum would
-    be too small. Members that read open it.
+    A topic is left out if one of the partitions with an offset of the group was not opened since the start: the sum
+    would be too small. Members that read open it.
     """
-    found: dict[tuple[str, str], int] = {}
-    unknown: set[tuple[str, str]] = set()
-    left = MOST_OFFSETS
+    sums = _Sums(MOST_OFFSETS)
     groups = core.groups.coordinator.committed_offsets()
     for group_id, offsets in groups:
-        for (topic, index), stored in islice(offsets.items(), left):
+        for (topic, index), stored in islice(offsets.items(), sums.left):
             partition = core.topics.partition(topic, index)
             log = None if partition is None else partition.opened
-            pair = group_id, topic
-            if log is None:
-                unknown.add(pair)
-            else:
-                lag = max(0, log.high_watermark - stored.value.offset)
-                found[pair] = found.get(pair, 0) + lag
-        left -= len(offsets)
-        if left < 0:
-            unknown |= {(group_id, topic) for topic, _ in offsets}
+            lag = None if log is None else max(0, log.high_watermark - stored.value.offset)
+            sums.add((group_id, topic), lag)
+        sums.left -= len(offsets)
+        if sums.left < 0:
+            sums.unknown |= {(group_id, topic) for topic, _ in offsets}
             break
-    known = {pair: lag for pair, lag in found.items() if pair not in unknown}
+    hidden = (sums.left < 0) + sum(1 for _ in groups)
+    hidden += _add_shared(core, sums)
+    known = {pair: lag for pair, lag in sums.found.items() if pair not in sums.unknown}
     shown = _largest(known)
-    return GroupLags(shown, len(known) - len(shown) + (left < 0) + sum(1 for _ in groups))
+    return GroupLags(shown, len(known) - len(shown) + hidden)
+
+
+class _Sums:
+    """Lags by group and topic, and the number of offsets that may still be looked at."""
+
+    def __init__(self, most: int) -> None:
+        self.found: dict[tuple[str, str], int] = {}
+        self.unknown: set[tuple[str, str]] = set()
+        self.left = most
+
+    def add(self, pair: tuple[str, str], lag: int | None) -> None:
+        """Add the lag in one partition; None: it is unknown, and so is the sum."""
+        if lag is None:
+            self.unknown.add(pair)
+        else:
+            self.found[pair] = self.found.get(pair, 0) + lag
+
+
+def _add_shared(core: BrokerParts, sums: _Sums) -> int:
+    """Add the lags of share groups as DescribeShareGroupOffsets reports them, and return the number left out."""
+    left_out: set[str] = set()
+    for key, shared in core.shares.all():
+        name = core.topic_name(None, key.topic_id)
+        partition = None if name is None else core.topics.partition(name, key.partition)
+        if name is None or partition is None:
+            continue
+        pair = key.group_id, name
+        sums.left -= 1 + shared.window
+        if sums.left < 0:
+            left_out.add(key.group_id)
+            sums.unknown.add(pair)
+            continue
+        log = partition.opened
+        if log is None:
+            sums.add(pair, None)
+            continue
+        committed = reads_committed(core.settings.of_group(key.group_id))
+        sums.add(pair, shared.lag(log.last_stable_offset if committed else log.high_watermark))
+    return len(left_out)
 
 
 def _largest(values: Mapping[K, V]) -> dict[K, V]:

@@ -118,7 +118,7 @@ FAMILIES: Final[Sequence[Family]] = (
     ),
     Family(
         "group_lag",
-        "Offsets between the group's committed offsets and the high watermarks of the topic.",
+        "Offsets of the topic that the group has not committed, or as a share group not acknowledged.",
         ("group", "topic"),
         lambda seen: seen.group_lag.items(),
         is_counter=False,

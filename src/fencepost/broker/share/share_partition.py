@@ -95,9 +95,14 @@ class SharePartition:
         self._drop_done()
 
     @property
-    def complete_count(self) -> int:
-        """Number of records in the window that are done."""
-        return sum(record.state in TERMINAL for record in self._records.values())
+    def window(self) -> int:
+        """Number of records in the window."""
+        return len(self._records)
+
+    def lag(self, end: int) -> int:
+        """Return the number of offsets before `end` that are not done (KIP-1226)."""
+        done = sum(record.state in TERMINAL for record in self._records.values())
+        return max(0, end - self.start_offset - done)
 
     def next_offset(self, limits: ShareLimits) -> int | None:
         """Return the offset from which to read next; None while the maximum number of records is locked."""

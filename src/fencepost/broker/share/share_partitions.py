@@ -157,6 +157,10 @@ class SharePartitions:
             known.postpone(by_ms)
         self._expiries.put_off(by_ms)
 
+    def all(self) -> Iterator[tuple[ShareStateKey, SharePartition]]:
+        """Iterate over the states of all groups."""
+        return iter(self._partitions.items())
+
     def of_group(self, group_id: str) -> Iterator[tuple[ShareStateKey, SharePartition]]:
         """Iterate over the group's states."""
         return ((key, known) for key, known in list(self._partitions.items()) if key.group_id == group_id)

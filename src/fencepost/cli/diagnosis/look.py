@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final, TypeVar
 
 from fencepost.client.admin.group_descriptions import GroupDescription
+from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.collecting import QUICK, SLOW, Bounds, Collector, DiagnosisCalls, checked
 from fencepost.client.diagnosis.facts import Facts, SinkBatch, UnansweredQuestion, unknown_of
@@ -62,11 +63,12 @@ class TransactionDetail:
 
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
-    """One group, its committed offsets and the ends of their partitions."""
+    """One group, its committed offsets and the ends of their partitions. A share group has start offsets instead."""
 
     described: GroupDescription
     committed: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
+    shared: Mapping[TopicPartition, ShareOffset] = field(default_factory=dict)
 
 
 class Looker:
@@ -160,9 +162,14 @@ class Looker:
     async def group(self, group_id: str) -> GroupDetail:
         """Describe a group with its committed offsets and the ends of their partitions. Raises KafkaError."""
         described = await self._calls.describe_group(group_id, api_timeout_ms=self._patience_ms)
-        offsets = await self._calls.group_offsets(group_id, require_stable=False, api_timeout_ms=self._patience_ms)
-        committed = {place: at.offset for place, at in offsets.items()}
-        places = sorted({*committed, *(place for member in described.members for place in member.assigned)})
+        committed: dict[TopicPartition, int] = {}
+        shared: dict[TopicPartition, ShareOffset] = {}
+        if described.group_type.lower() == "share":
+            shared = await self._calls.share_group_offsets(group_id, api_timeout_ms=self._patience_ms)
+        else:
+            offsets = await self._calls.group_offsets(group_id, require_stable=False, api_timeout_ms=self._patience_ms)
+            committed = {place: at.offset for place, at in offsets.items()}
+        places = sorted({*committed, *shared, *(place for member in described.members for place in member.assigned)})
         names = {place.topic for place in places}
         there = await self._calls.describe_topics(names, api_timeout_ms=self._patience_ms) if names else {}
         led = [
@@ -173,7 +180,7 @@ class Looker:
             and there[place.topic].partitions[place.partition].leader >= 0
         ]
         ends = await self._calls.list_offsets(dict.fromkeys(led, LATEST), api_timeout_ms=self._patience_ms)
-        return GroupDetail(described, committed, {place: at.offset for place, at in ends.items()})
+        return GroupDetail(described, committed, {place: at.offset for place, at in ends.items()}, shared)
 
 
 def _is_slow(each: UnansweredQuestion) -> bool:

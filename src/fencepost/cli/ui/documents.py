@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from fencepost.cli.diagnosis.look import MOST_PLACES, GroupDetail, TransactionDetail
 from fencepost.cli.diagnosis.telling import as_value
 from fencepost.cli.transaction_view import meaning_of
-from fencepost.cli.ui.watch import ClusterWatch, lag_of
+from fencepost.cli.ui.watch import ClusterWatch, lag_of, shared_lag_of
 from fencepost.client.admin.acls import Acl
 from fencepost.client.admin.configs import ConfigEntry
 from fencepost.client.admin.quotas import QuotaEntity
@@ -289,18 +289,19 @@ def groups(watch: ClusterWatch, query: Query) -> Document:
         return {}
 
     def row(group_id: str, kind: str, state: str) -> Document:
-        committed = watch.committed.get(group_id)
-        refused = isinstance(committed, KafkaError)
-        places = {} if committed is None or isinstance(committed, KafkaError) else committed
+        committed, shared = watch.committed.get(group_id, {}), watch.shared.get(group_id, {})
+        error = next((each for each in (committed, shared) if isinstance(each, KafkaError)), None)
+        places = {} if isinstance(committed, KafkaError) else committed
+        starts = {} if isinstance(shared, KafkaError) else shared
         trace = watch.lags.get(group_id)
         return {
             "name": group_id,
             "type": kind,
             "state": state,
-            "topics": sorted({place.topic for place in places})[:5],
-            "lag": lag_of(places, watch.ends),
+            "topics": sorted({place.topic for place in (*places, *starts)})[:5],
+            "lag": shared_lag_of(starts) if starts else lag_of(places, watch.ends),
             "lags": [] if trace is None else list(trace.points)[-MOST_DRAWN_LAGS:],
-            "error": str(committed) if refused else None,
+            "error": None if error is None else str(error),
             "trouble": [each["words"] for each in _findings(watch, ObjectKind.GROUP, group_id)],
         }
 
@@ -315,20 +316,23 @@ def groups(watch: ClusterWatch, query: Query) -> Document:
 def group(watch: ClusterWatch, detail: GroupDetail, query: Query) -> Document | None:
     """Return a group's partitions and members; None if there is no such group."""
     described = detail.described
-    if described.state == "Dead" and not detail.committed:
+    if described.state == "Dead" and not detail.committed and not detail.shared:
         return None
     owners = {place: member for member in described.members for place in member.assigned}
     lags = {} if watch.look is None else lags_of(watch.look, watch.held, detail.committed)
 
     def row(place: TopicPartition) -> Document:
         at, end, lag = detail.committed.get(place), detail.ends.get(place), lags.get(place)
-        member = owners.get(place)
+        member, shared = owners.get(place), detail.shared.get(place)
+        behind = None if at is None or end is None else max(end - at, 0)
+        if shared is not None:  # no member owns a partition of a share group
+            at, behind, member = shared.start_offset, None if shared.lag < 0 else shared.lag, None
         return {
             "topic": place.topic,
             "partition": place.partition,
             "committed": at,
             "end": end,
-            "lag": None if at is None or end is None else max(end - at, 0),
+            "lag": behind,
             "waits_for": None if lag is None or lag.held is None else _holder(lag.held),
             "member": None if member is None else f"{member.client_id} {member.client_host}",
         }
@@ -352,7 +356,7 @@ def group(watch: ClusterWatch, detail: GroupDetail, query: Query) -> Document | 
         "lags": [] if trace is None else list(trace.points),
         "member_count": len(described.members),
         "members": members,
-        **_page(sorted({*detail.committed, *owners}), partition_name, row, query),
+        **_page(sorted({*detail.committed, *detail.shared, *owners}), partition_name, row, query),
     }
 
 

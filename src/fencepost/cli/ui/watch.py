@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from fencepost.cli.diagnosis.look import Look, winner_states
+from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.diagnosing import Memory, diagnose
 from fencepost.client.diagnosis.facts import Ends
@@ -19,7 +20,7 @@ from fencepost.errors import KafkaError
 from fencepost.spark.sink.decision import Decision
 from fencepost.spark.sink.repair import WinnerState
 
-__all__ = ["ActivityEntry", "ClusterWatch", "Life", "SeenDecision", "lag_of"]
+__all__ = ["ActivityEntry", "ClusterWatch", "Life", "SeenDecision", "lag_of", "shared_lag_of"]
 
 POINTS: Final = 60  # of a line of rates
 MOST_LIVES: Final = 2_000
@@ -106,6 +107,12 @@ def lag_of(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition
     return sum(lags) if lags else None
 
 
+def shared_lag_of(offsets: Mapping[TopicPartition, ShareOffset]) -> int | None:
+    """Return the lag of a share group. None: it has read nothing, or a broker does not report the lag (KIP-1226)."""
+    lags = [at.lag for at in offsets.values()]
+    return sum(lags) if lags and min(lags) >= 0 else None
+
+
 class ClusterWatch:
     """Takes looks, and what kept them from being had."""
 
@@ -115,6 +122,7 @@ class ClusterWatch:
         """Why the last look failed; the one before it is still there."""
         self.ends: dict[TopicPartition, Ends] = {}
         self.committed: dict[str, Mapping[TopicPartition, int] | KafkaError] = {}
+        self.shared: dict[str, Mapping[TopicPartition, ShareOffset] | KafkaError] = {}
         self.lives: dict[str, Life] = {}
         self.batches: dict[tuple[str, str], deque[SeenDecision]] = {}
         self.winners: dict[str, Decision] = {}
@@ -144,6 +152,7 @@ class ClusterWatch:
         if look.knows("groups"):
             known = {group.group_id for group in look.groups}
             self.committed = {group: at for group, at in {**self.committed, **look.committed}.items() if group in known}
+            self.shared = {group: at for group, at in {**self.shared, **look.shared}.items() if group in known}
             self._take_lags(look, known)
         if look.knows("transactions"):
             self._take_transactions(look)
@@ -169,8 +178,14 @@ class ClusterWatch:
     def _take_lags(self, look: Look, known: set[str]) -> None:
         """Add the lags of the groups that this look asked for."""
         self.lags = {group: trace for group, trace in self.lags.items() if group in known}
-        for group, committed in look.committed.items():
-            lag = None if isinstance(committed, KafkaError) else lag_of(committed, self.ends)
+        lags = {
+            **{
+                group: None if isinstance(at, KafkaError) else lag_of(at, self.ends)
+                for group, at in look.committed.items()
+            },
+            **{group: None if isinstance(at, KafkaError) else shared_lag_of(at) for group, at in look.shared.items()},
+        }
+        for group, lag in lags.items():
             if lag is not None and (group in self.lags or len(self.lags) < MOST_TRACED):
                 self.lags.setdefault(group, Trace()).add(look.at_ms, lag)
 

@@ -13,6 +13,7 @@ from fencepost.client.admin.groups import AdminGroups, GroupListing
 from fencepost.client.admin.hanging import hanging_of
 from fencepost.client.admin.logs import AdminLogs, LogDir
 from fencepost.client.admin.placement import AdminPlacement
+from fencepost.client.admin.share_offsets import AdminShareOffsets, ShareOffset
 from fencepost.client.admin.topics import AdminTopics, ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import AdminTransactions, ProducerDescription, TransactionDescription
 from fencepost.client.diagnosis.facts import Ends, Facts, UnansweredQuestion, Why, unknown_of
@@ -50,6 +51,7 @@ class DiagnosisCalls(
     AdminLogs,
     AdminGroups,
     AdminGroupDescriptions,
+    AdminShareOffsets,
     AdminAcls,
     AdminPlacement,
     AdminTransactions,
@@ -384,16 +386,24 @@ class Collector:
         names = self._bounds.group_names
         listed = await self._calls.list_groups(api_timeout_ms=self._patience())
         groups = [each for each in listed if names is None or each.group_id in names]
-        asked = self._groups.of([each.group_id for each in groups if each.group_type.lower() != "share"])
-        answers = await gather(self._calls.cluster.runtime, [self._committed(group) for group in asked])
+        in_turn = self._groups.of(groups)
+        asked = [each.group_id for each in in_turn if each.group_type.lower() != "share"]
+        sharing = [each.group_id for each in in_turn if each.group_type.lower() == "share"]
+        runtime = self._calls.cluster.runtime
+        answers = await gather(runtime, [self._committed(group) for group in asked])
         committed = dict(zip(asked, map(checked, answers), strict=True))
+        starts = await gather(runtime, [self._shared(group) for group in sharing])
+        shared = dict(zip(sharing, map(checked, starts), strict=True))
         errors = [answer for answer in committed.values() if isinstance(answer, KafkaError)]
         unknown = list({each.why: each for each in (unknown_of("groups", error) for error in errors)}.values())
-        return {"groups": groups, "committed": committed, "unknown": unknown}
+        return {"groups": groups, "committed": committed, "shared": shared, "unknown": unknown}
 
     async def _committed(self, group: str) -> Mapping[TopicPartition, int]:
         found = await self._calls.group_offsets(group, require_stable=False, api_timeout_ms=self._patience())
         return {place: at.offset for place, at in found.items()}
+
+    async def _shared(self, group: str) -> Mapping[TopicPartition, ShareOffset]:
+        return await self._calls.share_group_offsets(group, api_timeout_ms=self._patience())
 
     async def _group_offsets(self, found: _Found) -> Mapping[str, Any]:
         """Describe groups that may be stuck: those that rebalance, and those with members that are behind."""

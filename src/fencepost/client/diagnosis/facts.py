@@ -11,6 +11,7 @@ from fencepost.client.admin.acls import AclOperation
 from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.admin.groups import GroupListing
 from fencepost.client.admin.logs import LogDir
+from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
 from fencepost.client.types import TopicPartition
@@ -74,6 +75,7 @@ class Facts:
         described: Open transactions, and those that may hold back readers, by transactional id.
         groups: All groups.
         committed: Committed offsets by group, or the error.
+        shared: Start offsets and lag by share group, or the error. No finding follows from them.
         members: Groups with their members, by group.
         silent: Reason by broker that does not answer.
         throttled: Throttle time in ms by broker.
@@ -99,6 +101,7 @@ class Facts:
     described: Mapping[str, TransactionDescription] = field(default_factory=dict)
     groups: Sequence[GroupListing] = ()
     committed: Mapping[str, Mapping[TopicPartition, int] | KafkaError] = field(default_factory=dict)
+    shared: Mapping[str, Mapping[TopicPartition, ShareOffset] | KafkaError] = field(default_factory=dict)
     members: Mapping[str, GroupDescription] = field(default_factory=dict)
     silent: Mapping[int, str] = field(default_factory=dict)
     throttled: Mapping[int, int] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from fencepost.broker import topic_gauges
 from fencepost.broker.faults.table import FaultAction, RequestFault
 from fencepost.broker.gauges import take_snapshot
 from fencepost.broker.metrics.counters import Snapshot
+from fencepost.client.admin.configs import GROUP_RESOURCE
 from fencepost.protocol import fetch_wire, frame, produce_wire
 from fencepost.protocol.codec import encode_request
 from fencepost.protocol.codes import ErrorCode
@@ -154,6 +155,31 @@ def test_a_group_lags_by_what_it_has_not_committed() -> None:
             assert broker.metrics().group_lag == {("billing", "orders"): 6}
             consumer.commit({("orders", 1): 4})
             assert broker.metrics().group_lag == {("billing", "orders"): 2}
+
+
+def test_a_share_group_lags_by_what_it_has_not_acknowledged() -> None:
+    """The metric is the sum of what DescribeShareGroupOffsets says, and is there for a group without members."""
+    with fencepost.Broker({"num.partitions": 2}) as broker, fencepost.Admin(broker.bootstrap_servers) as admin:
+        with fencepost.Producer(broker.bootstrap_servers) as producer:
+            for partition, count in ((0, 7), (1, 4)):
+                for _ in range(count):
+                    producer.send("orders", b"book", partition=partition)
+        admin.alter_configs("sharing", {"share.auto.offset.reset": "earliest"}, resource_type=GROUP_RESOURCE)
+        with fencepost.ShareConsumer(
+            broker.bootstrap_servers, group_id="sharing", share_acknowledgement_mode="explicit"
+        ) as consumer:
+            consumer.subscribe(["orders"])
+            seen: list[fencepost.SharedRecord] = []
+            while len(seen) < 11:
+                seen += consumer.poll(1_000)
+            assert broker.metrics().group_lag == {("sharing", "orders"): 11}
+            for record in seen[1:]:
+                consumer.acknowledge(record)
+            consumer.commit()
+            told = admin.share_group_offsets("sharing")
+            assert sum(at.lag for at in told.values()) == 1
+            assert broker.metrics().group_lag == {("sharing", "orders"): 1}
+        assert broker.metrics().group_lag == {("sharing", "orders"): 1}
 
 
 def commit(driver: BrokerDriver, group_id: str, offsets: dict[int, int]) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from fencepost.cli.diagnosis.look import Look, TransactionDetail, sink_batches
+from fencepost.cli.diagnosis.look import GroupDetail, Look, TransactionDetail, sink_batches
 from fencepost.cli.ui import documents, watch
 from fencepost.cli.ui.watch import ClusterWatch
+from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.admin.groups import GroupListing
+from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.collecting import Turns
@@ -133,6 +135,38 @@ def test_a_lag_without_a_known_end_is_not_zero() -> None:
     watched.take(look(0, groups=[GroupListing("g", "consumer", "Stable", "classic")], committed={"g": {AT: 3}}))
     assert watched.lags == {}
     assert documents.groups(watched, {})["rows"][0]["lag"] is None
+
+
+def test_a_share_group_has_the_lag_that_the_brokers_report() -> None:
+    """Records before the end may be acknowledged. Brokers before KIP-1226 do not report the lag."""
+    other = TopicPartition("u", 0)
+    listed = [GroupListing(name, "share", "Stable", "share") for name in ("new", "old", "refused", "unread")]
+    shared: dict[str, Any] = {
+        "new": {AT: ShareOffset(3, 0, 2), other: ShareOffset(0, 0, 5)},
+        "old": {AT: ShareOffset(3, 0, -1), other: ShareOffset(0, 0, 5)},
+        "refused": AuthorizationError("DESCRIBE is missing"),
+        "unread": {},
+    }
+    watched = ClusterWatch()
+    for second, lag in ((0, 2), (12, 4)):
+        shared["new"] = {AT: ShareOffset(3, 0, lag), other: ShareOffset(0, 0, 5)}
+        watched.take(look(second, topics=topics("t"), ends={AT: Ends(9, 9)}, groups=listed, shared=shared))
+    rows = documents.groups(watched, {})["rows"]
+    assert [(row["name"], row["topics"], row["lag"], row["error"]) for row in rows] == [
+        ("new", ["t", "u"], 9, None),
+        ("old", ["t", "u"], None, None),
+        ("refused", [], None, "DESCRIBE is missing"),
+        ("unread", [], None, None),
+    ]
+    assert [lag for _, lag in watched.lags["new"].points] == [7, 9]
+    assert set(watched.lags) == {"new"}
+    described = GroupDescription("new", "Stable", "share", "", (), "share")
+    detail = GroupDetail(described, {}, {AT: 9}, shared["new"])
+    shown = documents.group(watched, detail, {})
+    assert shown is not None
+    (first, second_row) = shown["rows"]
+    assert (first["committed"], first["end"], first["lag"], first["member"]) == (3, 9, 4, None)
+    assert (second_row["committed"], second_row["end"], second_row["lag"]) == (0, None, 5)
 
 
 def test_lags_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

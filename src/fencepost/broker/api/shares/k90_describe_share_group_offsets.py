@@ -87,13 +87,12 @@ def _of_partition(
 
 
 def _lag(call: Call, group_id: str, topic: Topic, index: int, shared: SharePartition) -> int:
-    """Return the number of offsets still to be delivered; -1 if the log cannot be read."""
+    """Return the number of offsets still to be acknowledged; -1 if the log cannot be read."""
     log = open_log(topic.partitions[index], call.core.metrics)
     if log is None:
         return -1
     committed = reads_committed(call.core.settings.of_group(group_id))
-    end = log.last_stable_offset if committed else log.high_watermark
-    return max(0, end - shared.start_offset - shared.complete_count)
+    return shared.lag(log.last_stable_offset if committed else log.high_watermark)
 
 
 HANDLER = Handler(_handle)

@@ -148,7 +148,8 @@ function figures(facts) {
     h("div", {}, h("dt", {}, name), h("dd", { class: kind }, where ? link(where, {}, value) : value))));
 }
 
-const COMMITTING = new Set(["", "classic", "consumer"]); // types of groups that have committed offsets
+const OF_OFFSETS = new Set(["", "classic", "consumer", "share"]); // types of groups with committed or start offsets
+const isSharing = (view) => view.type.toLowerCase() === "share";
 const STATES = {
   Ongoing: "open", PrepareCommit: "committing", PrepareAbort: "aborting", PrepareEpochFence: "fencing",
   CompleteCommit: "committed", CompleteAbort: "aborted", Empty: "nothing yet", Dead: "expired",
@@ -327,7 +328,7 @@ const VIEWS = {
       none: "There is no group.",
       key: (row) => row.name,
       columns: [
-        ["Group", (row) => (COMMITTING.has(row.type.toLowerCase()) ? link("group", { name: row.name }, row.name) : row.name), "name"],
+        ["Group", (row) => (OF_OFFSETS.has(row.type.toLowerCase()) ? link("group", { name: row.name }, row.name) : row.name), "name"],
         ["Type", (row) => row.type || "–"],
         ["State", (row) => [h("span", { class: "tag" }, row.state || "unknown"), row.trouble.map((words) => h("span", { class: "hot", title: words }, " needs attention"))]],
         ["Topics", (row) => h("span", { class: "mono" }, row.topics.join(", ") || "–")],
@@ -341,7 +342,7 @@ const VIEWS = {
       h("p", { class: "crumb" }, link("groups", {}, "Groups")),
       h("h1", {}, view.name),
       h("p", { class: "sub" }, h("span", { class: "tag" }, view.state), ` ${view.type}, ${plural(view.member_count, "member")}${view.protocol ? `, ${view.protocol}` : ""}`),
-      changeButtons(about, ["reset-offsets"], { name: view.name }),
+      !isSharing(view) && changeButtons(about, ["reset-offsets"], { name: view.name }),
       findings(view),
       view.lags.length > 0 && h("section", { class: "panel" },
         h("div", { class: "chart" }, h("h2", {}, "Lag over time"), h("span", { class: "now" }, plural(view.lags.at(-1)[1], "offset"))),
@@ -349,11 +350,11 @@ const VIEWS = {
       h("h2", {}, "Partitions"),
       listing(view, route, {
         placeholder: "Filter by partition",
-        none: "It has committed nothing.",
+        none: isSharing(view) ? "It has read nothing." : "It has committed nothing.",
         key: (row) => `${row.topic}-${row.partition}`,
         columns: [
           ["Partition", (row) => link("topic", { name: row.topic }, `${row.topic}-${row.partition}`), "name"],
-          ["Committed", (row) => number(row.committed), "number"],
+          [isSharing(view) ? "Start offset" : "Committed", (row) => number(row.committed), "number"],
           ["End", (row) => number(row.end), "number"],
           ["Lag", (row) => number(row.lag), "number"],
           ["Waits for", (row) => (row.waits_for ? (row.waits_for.id ? h("span", { class: "mono" }, transactionLink(row.waits_for.id)) : row.waits_for.words) : "–")],
