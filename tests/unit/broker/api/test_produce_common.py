@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from fencepost.broker.api.records import produce_common
-from fencepost.broker.api.records.produce_common import CommonBatch, CommonProduce, encode_common_answer
+from fencepost.broker.api.records.produce_common import CommonBatch, CommonProduce, Taken, encode_common_answer
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.validate import Flaw, admitted, header_of
 from fencepost.protocol import produce_wire
@@ -233,7 +233,7 @@ def test_reading_and_answering_keeps_no_memory() -> None:
     """Blocks of the interpreter are counted; the numbers are large enough to be objects of their own."""
     wanted = [partition(9, "t", 300 + index, records(2, key=b"k")) for index in range(100)]
     frame = memoryview(framed(9, ProduceRequest("id", -1, 1500, wanted)))
-    taken = [("t", 300 + index, 2**40 + index, 2**41, 2**39) for index in range(100)]
+    taken: list[Taken] = [("t", 300 + index, 2**40 + index, 2**41, 2**39) for index in range(100)]
     head = CommonProduce(9, 77, "c", None, -1, 1500, [])
     with engine("native"):
 
