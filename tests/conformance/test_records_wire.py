@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 
 import pytest
 
-from fencepost.protocol import fetch_wire, produce_wire
+from fencepost.protocol import fetch_wire, frame, produce_wire
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -16,6 +17,7 @@ from fencepost.protocol.records.encoding import encode_batch
 from fencepost.protocol.records.markers import encode_marker
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Closed, RawClient
+from tests.support.waiting import until
 
 LARGE = 50_000_000
 
@@ -219,3 +221,20 @@ def test_leader_epochs(broker: BrokerUnderTest, client: RawClient) -> None:
     partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=7, timestamp=-1)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
     assert client.call(request, 7).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_requests_without_answers_are_handled_although_their_connection_ends(
+    broker: BrokerUnderTest, client: RawClient
+) -> None:
+    """A producer with acks=0 sends its last requests and closes its connection."""
+    count = 1500
+    topic = client.create_topic(broker.name("last"))
+    wanted = produce_wire.ProducePartition(topic, None, 0, batch_of(b"v"))
+    body = b"".join(produce_wire.encode_request(produce_wire.ProduceRequest(None, 0, 30_000, [wanted]), 9))
+    requests = b"".join(frame.encode_request_frame(0, 9, number, "last", body) for number in range(count))
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as producer:
+        producer.sendall(requests)
+        producer.shutdown(socket.SHUT_WR)
+        assert producer.recv(1) == b""
+    until(lambda: client.end_offset(topic) == count)

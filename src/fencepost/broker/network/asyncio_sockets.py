@@ -57,5 +57,9 @@ class AsyncioSocket(ClientSocket, asyncio.BufferedProtocol):
         else:
             self._take(frames)
 
+    def eof_received(self) -> bool:
+        self._end_of_input()
+        return True  # the connection is closed here, and not by the transport
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.leave(self._connection_id)

@@ -78,8 +78,7 @@ class NativeSocket(ClientSocket):
             self._server.pump()  # the responses to the requests before are written first
             self._refuse_size(refused_size(stream.refused_size, stream.max_frame_bytes, STRANGERS))
         if news & kinds.ENDED:
-            self._server.pump()
-            self.close()
+            self._end_of_input()
 
     def _write_joined(self, data: bytes) -> None:
         super()._write_joined(data)

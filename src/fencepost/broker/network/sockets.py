@@ -114,6 +114,7 @@ class ClientSocket:
         self._is_deaf = False
         self._is_untaken = False  # more unread responses than allowed
         self._is_going_on = False
+        self._has_ended = False  # the client sends nothing more
         self._has_finished = False
         self._is_holding = False  # the server was told of memory that is held
 
@@ -215,6 +216,20 @@ class ClientSocket:
         if not self._server.failed.done() and not self._transport.is_closing():
             self._work()
             self._server.pump()
+            self._close_if_done()
+
+    def _end_of_input(self) -> None:
+        """Close the connection when all requests that have arrived are handled: the client sends nothing more.
+
+        With acks=0 a client closes its connection without waiting for anything. Kafka handles such requests as well.
+        """
+        self._has_ended = True
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._has_ended and not self._frames and not self._server.failed.done():
+            self._server.pump()  # the responses to the last requests are written first
+            self.close()
 
     def pause_writing(self) -> None:
         self._is_untaken = True

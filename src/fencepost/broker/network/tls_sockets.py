@@ -91,7 +91,7 @@ class TlsClientSocket(AsyncioSocket):
         self._work()
         self._server.pump()
         if count == 0:
-            self.close()
+            self._end_of_input()
 
     def _too_late(self) -> None:
         self._deadline = None

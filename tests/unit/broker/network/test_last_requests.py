@@ -1,0 +1,80 @@
+"""Requests that arrive with the end of their connection."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from ssl import SSLContext
+
+import pytest
+
+from fencepost.broker.embedded import Broker
+from fencepost.broker.network import sockets
+from fencepost.protocol import frame, produce_wire
+from fencepost.protocol.messages.api_versions import ApiVersionsRequest
+from fencepost.protocol.records.encoding import encode_batch
+from tests.support.raw_client import RawClient
+from tests.support.tls import Certificates
+
+pytestmark = pytest.mark.usefixtures("both_sockets")
+
+COUNT = 300
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(fsync="never") as running:
+        yield running
+
+
+def connected(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def produce_frames(count: int, acks: int) -> bytes:
+    records = encode_batch(keys=[None], values=[b"v"], timestamps=1)
+    request = produce_wire.ProduceRequest(None, acks, 30_000, [produce_wire.ProducePartition("t", None, 0, records)])
+    body = b"".join(produce_wire.encode_request(request, 9))
+    return b"".join(frame.encode_request_frame(0, 9, number, "raw", body) for number in range(count))
+
+
+def received(client: socket.socket) -> bytes:
+    """Return all bytes up to the end of the connection."""
+    data = bytearray()
+    while part := client.recv(1 << 16):
+        data += part
+    return bytes(data)
+
+
+def test_all_requests_before_the_end_of_a_connection_are_handled(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kafka: a producer with acks=0 sends its last requests and closes."""
+    monkeypatch.setattr(sockets, "TURN_MS", 0)  # a request in each turn
+    with RawClient(broker.bootstrap_servers) as client:
+        client.create_topic("t")
+        with connected(broker.bootstrap_servers) as producer:
+            producer.sendall(produce_frames(COUNT, acks=0))
+            producer.shutdown(socket.SHUT_WR)
+            assert received(producer) == b""
+        assert client.end_offset("t") == COUNT
+
+
+def test_requests_before_the_end_of_a_tls_connection_are_handled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "TURN_MS", 0)
+    certificates = Certificates(tmp_path)
+    settings = {**certificates.settings(), "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0"}
+    context: SSLContext = certificates.context()
+    with Broker(settings) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.create_topic("t")
+        plain = connected(broker.listener("SSL"))
+        with context.wrap_socket(plain, server_hostname="127.0.0.1") as producer:
+            producer.sendall(produce_frames(COUNT, acks=0))
+            producer.unwrap().close()
+        while broker.metrics().gauges["connections"] > 1:
+            client.call(ApiVersionsRequest(), 0)
+        assert client.end_offset("t") == COUNT
