@@ -7,9 +7,10 @@
 //! Limits, the order of requests and what a frame means are decided in Python. All calls come from one thread.
 
 use crate::buffers::{inside, untouched, Input};
+use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::{PyBaseException, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView, PyTuple};
 use std::collections::{HashMap, VecDeque};
@@ -37,10 +38,12 @@ const WAKE: Token = Token(usize::MAX);
 const ENDED: u8 = 1;
 /// A frame announces a size that is not accepted: `Stream.refused_size`.
 const REFUSED: u8 = 2;
-/// The unsent bytes have fallen below a quarter of the limit, after they had exceeded it.
+/// `Stream.is_over` has become false.
 const DRAINED: u8 = 4;
 /// The connection is closed, and nothing more comes of it.
 const CLOSED: u8 = 8;
+/// Bytes of the connection could not be handled, for want of memory for example: `Stream.failure`. `CLOSED` follows.
+const FAILED: u8 = 16;
 
 /// The parts of `Streams` that a stream uses.
 struct Shared {
@@ -86,7 +89,10 @@ pub struct Stream {
     /// Bytes of the first unsent buffer that are sent.
     sent_bytes: usize,
     most_unsent: usize,
+    /// The unsent bytes have exceeded the limit, and have not fallen below a quarter of it since.
+    #[pyo3(get)]
     is_over: bool,
+    failure: Option<PyErr>,
 }
 
 fn is_patient(error: &std::io::Error) -> bool {
@@ -224,8 +230,8 @@ impl Stream {
         Some(size)
     }
 
-    /// Write what the socket accepts; return news. A connection that is closing is closed when all is written.
-    fn send(&mut self, py: Python<'_>) -> PyResult<u8> {
+    /// Write what the socket accepts. A connection that is closing is closed when all is written.
+    fn send(&mut self, py: Python<'_>) -> PyResult<()> {
         while self.unsent_bytes > 0 {
             let Some(socket) = &mut self.socket else { break };
             let pieces = self.unsent.iter().take(MOST_PIECES).map(|each| Input::of(each.bind(py)));
@@ -247,17 +253,39 @@ impl Stream {
                 Err(error) if is_patient(&error) => break,
                 Err(_) => {
                     self.end();
-                    return Ok(0);
+                    return Ok(());
                 }
             }
         }
         if self.is_closing && self.unsent_bytes == 0 {
             self.end();
         }
-        let is_over = self.unsent_bytes > self.most_unsent / if self.is_over { 4 } else { 1 };
-        let news = if self.is_over && !is_over { DRAINED } else { 0 };
-        self.is_over = is_over;
+        self.is_over = self.unsent_bytes > self.most_unsent / if self.is_over { 4 } else { 1 };
+        Ok(())
+    }
+
+    /// Send and receive after an event; return news. The frames that were complete before a failure are in `frames`.
+    fn attend(&mut self, py: Python<'_>, event: &Event, space: &mut [u8], frames: &mut Vec<Py<PyAny>>) -> PyResult<u8> {
+        let mut news = 0;
+        if event.is_writable() && self.unsent_bytes > 0 {
+            let was_over = self.is_over;
+            self.send(py)?;
+            if was_over && !self.is_over {
+                news |= DRAINED;
+            }
+        }
+        let is_ended = event.is_read_closed() || event.is_error();
+        if (event.is_readable() || is_ended) && !self.is_paused && !self.is_closing {
+            news |= self.receive(py, space, is_ended, frames)?;
+        }
         Ok(news)
+    }
+
+    /// Close the connection, whose bytes could not be handled; return news.
+    fn fail(&mut self, error: PyErr) -> u8 {
+        self.failure = Some(error);
+        self.end();
+        FAILED
     }
 
     /// Drop the buffers that are sent.
@@ -280,6 +308,12 @@ impl Stream {
     #[getter]
     fn held_bytes(&self, py: Python<'_>) -> usize {
         self.partial.as_ref().map_or(0, |partial| partial.memory.bind(py).len())
+    }
+
+    /// The error of a connection whose bytes could not be handled.
+    #[getter]
+    fn failure(&self, py: Python<'_>) -> Option<Py<PyBaseException>> {
+        self.failure.as_ref().map(|error| error.clone_ref(py).into_value(py))
     }
 
     fn get_write_buffer_size(&self) -> usize {
@@ -312,7 +346,7 @@ impl Stream {
     /// Write a buffer. It must not change afterwards.
     fn write(&mut self, py: Python<'_>, data: Bound<'_, PyAny>) -> PyResult<()> {
         self.put(data)?;
-        self.send_now(py)
+        self.send(py)
     }
 
     /// Write buffers one after another. They must not change afterwards.
@@ -320,7 +354,7 @@ impl Stream {
         for data in buffers.try_iter()? {
             self.put(data?)?;
         }
-        self.send_now(py)
+        self.send(py)
     }
 
     /// Close the connection when all written bytes are sent.
@@ -348,11 +382,6 @@ impl Stream {
             self.unsent.push_back(data.unbind());
         }
         Ok(())
-    }
-
-    /// Send, unless earlier bytes wait for the socket.
-    fn send_now(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.send(py).map(|_| ())
     }
 }
 
@@ -397,6 +426,8 @@ impl Streams {
     const DRAINED: u8 = DRAINED;
     #[classattr]
     const CLOSED: u8 = CLOSED;
+    #[classattr]
+    const FAILED: u8 = FAILED;
 
     /// The descriptor that is readable while there is work.
     fn fileno(&self) -> RawFd {
@@ -434,6 +465,7 @@ impl Streams {
             sent_bytes: 0,
             most_unsent: self.most_unsent,
             is_over: false,
+            failure: None,
         };
         let stream = Py::new(py, stream)?;
         self.streams.insert(key, (stream.clone_ref(py), owner));
@@ -451,15 +483,12 @@ impl Streams {
         for event in &self.events {
             let Some((stream, owner)) = self.streams.get(&event.token().0) else { continue };
             let mut stream = stream.bind(py).try_borrow_mut()?;
-            let (mut news, mut frames) = (0, Vec::new());
+            let mut frames = Vec::new();
             let held = stream.held_bytes(py);
-            if event.is_writable() && stream.unsent_bytes > 0 {
-                news |= stream.send(py)?;
-            }
-            let is_ended = event.is_read_closed() || event.is_error();
-            if (event.is_readable() || is_ended) && !stream.is_paused && !stream.is_closing {
-                news |= stream.receive(py, &mut self.space, is_ended, &mut frames)?;
-            }
+            let news = match stream.attend(py, event, &mut self.space, &mut frames) {
+                Ok(news) => news,
+                Err(error) => stream.fail(error), // the events of the others come only once
+            };
             let is_told = news != 0 || !frames.is_empty() || stream.held_bytes(py) != held;
             drop(stream);
             if is_told {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NativeListener", "NativeSocket", "NativeSockets"]
 
-_SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENOSPC)  # ENOSPC: of epoll
 _SHORTAGE_PAUSE_S: Final = 0.1
 _MOST_ACCEPTED: Final = 64
 """Most connections that one turn of the event loop accepts."""
@@ -43,7 +43,10 @@ class NativeSocket(ClientSocket):
     _transport: Stream
 
     def open(self, sockets: NativeSockets, sock: socket.socket, peer: tuple[str, int]) -> None:
-        """Take over a socket that was accepted, unless the connection is refused."""
+        """Take over a socket that was accepted, unless the connection is refused.
+
+        Raises OSError, with the socket closed, if the system has no memory to watch it.
+        """
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -55,7 +58,11 @@ class NativeSocket(ClientSocket):
         if not self._enter(local, peer):
             sock.close()
             return
-        self._transport = self._intake = sockets.add(sock, self, self._max_frame_bytes())
+        try:
+            self._transport = self._intake = sockets.add(sock, self, self._max_frame_bytes())
+        except OSError:
+            self._server.leave(self._connection_id)
+            raise
         self._begin(ANONYMOUS)
 
     def arrived(self, frames: list[memoryview], news: int) -> None:
@@ -72,8 +79,11 @@ class NativeSocket(ClientSocket):
         if news & kinds.CLOSED:
             self._server.leave(self._connection_id)
             return
+        if news & kinds.FAILED:
+            _log.error("closing a connection: its bytes could not be handled", exc_info=stream.failure)
+            return
         if news & kinds.DRAINED:
-            self.resume_writing()
+            self._look_at_unsent()
         if news & kinds.REFUSED:
             self._server.pump()  # the responses to the requests before are written first
             self._refuse_size(refused_size(stream.refused_size, stream.max_frame_bytes, STRANGERS))
@@ -89,8 +99,12 @@ class NativeSocket(ClientSocket):
         self._look_at_unsent()
 
     def _look_at_unsent(self) -> None:
-        if self._transport.get_write_buffer_size() > UNTAKEN_BYTES and not self._is_untaken:
+        """Follow the stream, which can exceed the limit in a write, and fall below it in a write or an event."""
+        is_over = self._transport.is_over
+        if is_over and not self._is_untaken:
             self.pause_writing()
+        elif self._is_untaken and not is_over:
+            self.resume_writing()
 
 
 class NativeSockets:
@@ -157,6 +171,7 @@ class NativeListener:
         for _ in range(_MOST_ACCEPTED):
             try:
                 sock, peer = self._sock.accept()
+                self._serve().open(self._sockets, sock, peer)
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
@@ -164,7 +179,6 @@ class NativeListener:
                     raise
                 self._wait(error)
                 return
-            self._serve().open(self._sockets, sock, peer)
 
     def _wait(self, error: OSError) -> None:
         """Accept no connection for a moment, because the system has no descriptor or memory for it."""

@@ -1,3 +1,3 @@
 """Stamp of the native module that belongs to these sources. Written by tools/native_stamp.py."""
 
-STAMP = "89fcb044cd20b228"
+STAMP = "2e5e8a634916c164"

@@ -1,8 +1,10 @@
-"""Requests that arrive with the end of their connection."""
+"""Requests that arrive with the end of their connection, and clients that read again after a time."""
 
 from __future__ import annotations
 
+import select
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from ssl import SSLContext
@@ -11,6 +13,9 @@ import pytest
 
 from fencepost.broker.embedded import Broker
 from fencepost.broker.network import sockets
+from fencepost.broker.network.backpressure import UNTAKEN_BYTES
+from fencepost.broker.network.native_sockets import NativeSocket
+from fencepost.broker.server import BrokerServer
 from fencepost.protocol import frame, produce_wire
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.records.encoding import encode_batch
@@ -78,3 +83,35 @@ def test_requests_before_the_end_of_a_tls_connection_are_handled(
         while broker.metrics().gauges["connections"] > 1:
             client.call(ApiVersionsRequest(), 0)
         assert client.end_offset("t") == COUNT
+
+
+def test_a_client_that_reads_again_is_read_from_again(broker: Broker) -> None:
+    """The client reads all that waits, and before the broker learns of that, it writes a further response."""
+    size = UNTAKEN_BYTES // 2
+    with connected(broker.bootstrap_servers) as client:
+        client.sendall(frame.encode_request_frame(18, 0, 1, "raw", b""))
+        first = client.recv(1 << 16)
+        assert first[4:8] == struct.pack(">i", 1)
+
+        async def fill(server: BrokerServer) -> int:
+            """Write too much, read what has been sent, and write again, in one turn of the event loop."""
+            (ours,) = server._clients.values()
+            written = 0
+            while not ours._is_untaken:
+                ours.send((bytes(size),))
+                written += size
+            sent = written - ours._transport.get_write_buffer_size()
+            taken(client, sent)
+            if isinstance(ours, NativeSocket):
+                select.select([], [ours._transport.fileno()], [], 30)
+            ours.send((b"last",))
+            return written + 4 - sent
+
+        taken(client, broker._run_inside(fill))
+        client.sendall(frame.encode_request_frame(18, 0, 2, "raw", b""))
+        assert client.recv(1 << 16)[4:8] == struct.pack(">i", 2)
+
+
+def taken(client: socket.socket, size: int) -> None:
+    while size:
+        size -= len(client.recv(min(size, 1 << 20)))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
+import select
 import socket
 import struct
 from collections.abc import Iterator
@@ -12,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fencepost.broker.embedded import Broker
+from fencepost.broker.network.native_sockets import NativeSocket, NativeSockets
 from fencepost.broker.network.sockets import STRANGERS
 from fencepost.protocol.errors import WireError
+from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.receiver import Receiver, refused_size
 from fencepost.protocol.records import engine as chosen
 from tests.support.engines import engine
+from tests.support.raw_client import RawClient
 
 if TYPE_CHECKING:
     from fencepost_native import Stream, Streams
@@ -56,8 +63,6 @@ def waited(streams: Streams, *, most: int = 1000) -> list[tuple[Any, list[memory
 
 
 def poll(streams: Streams) -> None:
-    import select
-
     select.select([streams.fileno()], [], [], 0.2)
 
 
@@ -193,6 +198,42 @@ def test_a_paused_connection_is_not_read() -> None:
         stream.abort()
 
 
+def test_a_failure_of_one_connection_loses_nothing_of_others() -> None:
+    """The events of a turn are reported once. One connection has bytes to send that were released meanwhile."""
+    streams = made()
+    others = [connected(streams, number) for number in range(3)]
+    broken, client = connected(streams, "broken")
+    released = memoryview(bytes(HIGH))
+    while broken.get_write_buffer_size() < 2 * HIGH:
+        broken.write(bytes(HIGH))
+    broken.write(released)
+    assert streams.ready() == []
+    released.release()
+    for _, one in others:
+        one.sendall(framed(b"first"))
+    with client:
+        while not select.select([], [broken.fileno()], [], 0)[1]:
+            client.recv(HIGH)
+        others[2][1].sendall(framed(b"second"))
+        found = waited(streams)
+        while not found[-1][2] & streams.CLOSED:
+            found += waited(streams)
+        assert [each for each in found if each[0] == "broken"] == [
+            ("broken", [], streams.FAILED),
+            ("broken", [], streams.CLOSED),
+        ]
+        assert isinstance(broken.failure, ValueError)
+        assert broken.is_closing()
+    frames = {
+        number: [bytes(frame) for owner, some, _ in found if owner == number for frame in some] for number in range(3)
+    }
+    assert frames == {0: [b"first"], 1: [b"first"], 2: [b"first", b"second"]}
+    for stream, one in others:
+        assert stream.failure is None
+        stream.abort()
+        one.close()
+
+
 def test_a_later_connection_never_gets_what_was_meant_for_an_earlier_one() -> None:
     streams = made()
     first, one = connected(streams, "first")
@@ -229,3 +270,26 @@ def test_no_descriptor_is_left() -> None:
 def test_a_number_that_is_no_descriptor_is_refused() -> None:
     with pytest.raises(ValueError, match="-1"):
         made().add(-1, "owner", LARGEST)
+
+
+def test_a_connection_that_cannot_be_taken_over_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The system has no memory to watch a further socket."""
+    add = NativeSockets.add
+
+    def failing(self: NativeSockets, sock: socket.socket, client: NativeSocket, max_frame_bytes: int) -> Stream:
+        monkeypatch.setattr(NativeSockets, "add", add)
+        sock.close()
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(NativeSockets, "add", failing)
+    with caplog.at_level(logging.ERROR), Broker() as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as refused:
+            assert refused.recv(1) == b""
+        with RawClient(broker.bootstrap_servers) as client:
+            client.call(ApiVersionsRequest(), 0)
+            assert broker.metrics().gauges["connections"] == 1
+        assert broker.restart() is None
+    assert "none can be accepted: [Errno 12]" in caplog.text
