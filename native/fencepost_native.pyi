@@ -4,7 +4,7 @@ Columns of numbers are buffers of native integers. A column of byte strings is (
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 # Objects with the buffer protocol: bytes, bytearray, memoryview, array, numpy's arrays.
 _Buffer: TypeAlias = Any
@@ -12,6 +12,8 @@ _Strings: TypeAlias = tuple[_Buffer, _Buffer, _Buffer]
 _Columns: TypeAlias = tuple[int, _Strings, _Strings, _Strings, _Buffer]
 _Field: TypeAlias = bytes | bytearray | memoryview | None
 _Cursors: TypeAlias = tuple[int, int, int]
+
+_Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
 
 STAMP: Final[str]
 
@@ -23,6 +25,19 @@ def decode_records(
     blob: _Buffer, batches: Sequence[tuple[int, int, int, int, int, int, int | None]], first_offset: int
 ) -> tuple[int, int, int, bytearray]: ...
 def cut(blob: _Buffer, starts: _Buffer, lengths: _Buffer) -> list[bytes | None]: ...
+def make_records(
+    kind: type[_Tuple],
+    topic: str,
+    partition: int,
+    offsets: _Buffer,
+    timestamps: _Buffer,
+    blob: _Buffer,
+    keys: tuple[_Buffer, _Buffer],
+    values: tuple[_Buffer, _Buffer],
+    headers: list[Any] | None,
+    timestamp_type: int,
+    epochs: int | list[int],
+) -> list[_Tuple]: ...
 def decode_headers(sections: _Strings) -> tuple[int, int, bytes, bytes, bytes, bytes, bytes]: ...
 def write_lists(
     rows: int,

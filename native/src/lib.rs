@@ -6,6 +6,8 @@
 mod buffers;
 pub mod hashes;
 mod numbers;
+#[cfg(feature = "python")]
+mod objects;
 pub mod produce;
 #[cfg(feature = "python")]
 mod python;

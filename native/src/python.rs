@@ -8,12 +8,13 @@
 
 use crate::buffers::{packed, untouched, written, Input};
 use crate::numbers::{Int32s, Int64s};
+use crate::objects::{untrack, TupleClass};
 use crate::produce::Topic;
 use crate::records::{Cursors, Description, Fields, Flaw, HeaderSource, Source, Strings};
 use crate::{hashes, produce, records};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyByteArray, PyBytes, PyList, PyString, PyTuple, PyType};
 
 /// From this size on, other threads run meanwhile. Below it, giving the lock away costs more than it brings.
 const LARGE_BYTES: usize = 64 * 1024;
@@ -64,7 +65,7 @@ impl Column {
 }
 
 /// One byte string of a Python sequence.
-enum Field<'py> {
+pub enum Field<'py> {
     Null,
     Bytes(Bound<'py, PyBytes>),
     Buffer(Input),
@@ -82,7 +83,7 @@ impl<'py> Field<'py> {
     }
 
     #[inline(always)]
-    fn bytes(&self) -> Option<&[u8]> {
+    pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Null => None,
             Self::Bytes(bytes) => Some(bytes.as_bytes()),
@@ -92,7 +93,7 @@ impl<'py> Field<'py> {
 }
 
 /// Fields of a Python sequence of `rows` byte strings or None; no fields if there is no sequence.
-fn fields_of<'py>(sequence: Option<&Any<'py>>, rows: usize) -> PyResult<Vec<Field<'py>>> {
+pub fn fields_of<'py>(sequence: Option<&Any<'py>>, rows: usize) -> PyResult<Vec<Field<'py>>> {
     let mut fields = Vec::new();
     let Some(sequence) = sequence else { return Ok(fields) };
     if sequence.len()? != rows {
@@ -231,6 +232,83 @@ fn decode_headers<'py>(
     ))
 }
 
+/// Records of a partition as instances of `class`, a class of tuples: topic, partition, offset, timestamp, key, value,
+/// headers, kind of the timestamp, leader epoch.
+///
+/// `headers` is a list with those of each record, or None: no record has any. `epochs` is one number for all, or a list.
+/// A record without headers refers to strings and numbers only, so it is never part of a cycle, and the collector need
+/// not know of it.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+fn make_records<'py>(
+    py: Python<'py>,
+    class: Bound<'py, PyType>,
+    topic: Any<'py>,
+    partition: Any<'py>,
+    offsets: Any<'py>,
+    timestamps: Any<'py>,
+    blob: Any<'py>,
+    keys: (Any<'py>, Any<'py>),
+    values: (Any<'py>, Any<'py>),
+    headers: Option<Bound<'py, PyList>>,
+    timestamp_type: Any<'py>,
+    epochs: Any<'py>,
+) -> PyResult<Bound<'py, PyList>> {
+    let class = TupleClass::of(&class)?;
+    let (offsets, timestamps) = (Input::of(&offsets)?, Input::of(&timestamps)?);
+    let (offsets, times) = (int64s(&offsets)?, int64s(&timestamps)?);
+    let rows = offsets.len();
+    let columns = (Column::of(&(blob.clone(), keys.0, keys.1))?, Column::of(&(blob, values.0, values.1))?);
+    let (keys, values) = (columns.0.strings(None, true)?, columns.1.strings(None, true)?);
+    let many_epochs = epochs.cast::<PyList>().ok();
+    let counts = [times.len(), keys.lengths.len(), values.lengths.len()];
+    let lists = [headers.as_ref(), many_epochs];
+    if counts.iter().any(|count| *count != rows) || lists.iter().flatten().any(|list| list.len() != rows) {
+        return Err(PyValueError::new_err("columns of different lengths"));
+    }
+    let mut made: Vec<Any<'py>> = Vec::new();
+    made.try_reserve_exact(rows).map_err(|_| PyMemoryError::new_err("too many records"))?;
+    let outside = |row: usize| PyValueError::new_err(format!("record {row} lies outside its blob"));
+    let none = py.None().into_bound(py);
+    let no_headers = PyTuple::empty(py).into_any();
+    let is_simple = headers.is_none() && topic.is_exact_instance_of::<PyString>();
+    let mut time = (times.get(0), times.get(0).into_pyobject(py)?.into_any());
+    for row in 0..rows {
+        let bytes = |column: Strings<'_>| -> PyResult<Any<'py>> {
+            let string = column.cut(column.starts.get(row), column.lengths.get(row)).map_err(|_| outside(row))?;
+            Ok(string.map_or_else(|| none.clone(), |bytes| PyBytes::new(py, bytes).into_any()))
+        };
+        if times.get(row) != time.0 {
+            time = (times.get(row), times.get(row).into_pyobject(py)?.into_any());
+        }
+        let record = class.instance(
+            py,
+            [
+                topic.clone(),
+                partition.clone(),
+                offsets.get(row).into_pyobject(py)?.into_any(),
+                time.1.clone(),
+                bytes(keys)?,
+                bytes(values)?,
+                match &headers {
+                    Some(list) => list.get_item(row)?,
+                    None => no_headers.clone(),
+                },
+                timestamp_type.clone(),
+                match many_epochs {
+                    Some(list) => list.get_item(row)?,
+                    None => epochs.clone(),
+                },
+            ],
+        )?;
+        if is_simple {
+            untrack(&record);
+        }
+        made.push(record);
+    }
+    PyList::new(py, made)
+}
+
 // ---- writing
 
 /// Encode records from sequences; return room for a batch's header, then the records.
@@ -245,13 +323,7 @@ fn write_lists<'py>(
     timestamps: Any<'py>,
     headers: Option<Any<'py>>,
 ) -> PyResult<Bound<'py, PyByteArray>> {
-    let times = match timestamps.extract::<i64>() {
-        Ok(one) => vec![one],
-        Err(_) => timestamps.extract::<Vec<i64>>()?,
-    };
-    if times.len() != 1 && times.len() != rows {
-        return Err(PyValueError::new_err("columns of different lengths"));
-    }
+    let times = times_of(&timestamps, rows)?;
     let (keys, values) = (fields_of(keys.as_ref(), rows)?, fields_of(values.as_ref(), rows)?);
     let headers = fields_of(headers.as_ref(), rows)?;
     let fields = |row: usize| Fields {
@@ -259,14 +331,36 @@ fn write_lists<'py>(
         value: values.get(row).and_then(Field::bytes),
         headers: headers.get(row).and_then(Field::bytes).unwrap_or_default(),
     };
+    batch_of(py, rows, fields, &times)
+}
+
+/// One timestamp for all rows, or one for each.
+pub fn times_of(timestamps: &Any<'_>, rows: usize) -> PyResult<Vec<i64>> {
+    let times = match timestamps.extract::<i64>() {
+        Ok(one) => vec![one],
+        Err(_) => timestamps.extract::<Vec<i64>>()?,
+    };
+    if times.len() != 1 && times.len() != rows {
+        return Err(PyValueError::new_err("columns of different lengths"));
+    }
+    Ok(times)
+}
+
+/// Room for a batch's header, then these rows.
+pub fn batch_of<'py, 'a>(
+    py: Python<'py>,
+    rows: usize,
+    fields: impl Fn(usize) -> Fields<'a>,
+    times: &[i64],
+) -> PyResult<Bound<'py, PyByteArray>> {
     let refused = |flaw: Flaw| PyValueError::new_err(format!("record {}: larger than 2 GiB", flaw.row));
-    let section = records::measure_rows(rows, fields, &times).map_err(refused)?;
+    let section = records::measure_rows(rows, &fields, times).map_err(refused)?;
     if section > i32::MAX as usize - records::HEADER_BYTES {
         let size = section.saturating_add(records::HEADER_BYTES);
         return Err(PyValueError::new_err(format!("a batch of {size} bytes; at most 2 GiB are possible")));
     }
     written(py, records::HEADER_BYTES + section, |out| {
-        records::write_rows(rows, fields, &times, &mut out[records::HEADER_BYTES..]).map_err(refused)
+        records::write_rows(rows, &fields, times, &mut out[records::HEADER_BYTES..]).map_err(refused)
     })
 }
 
@@ -415,7 +509,7 @@ fn encode_headers<'py>(
 
 // ---- hashing
 
-fn counted(partitions: i64) -> PyResult<u32> {
+pub fn counted(partitions: i64) -> PyResult<u32> {
     u32::try_from(partitions)
         .ok()
         .filter(|count| (1..=i32::MAX as u32).contains(count))
@@ -559,8 +653,8 @@ mod fencepost_native {
     #[pymodule_export]
     use super::{
         answer_produce, check_records, cut, decode_headers, decode_records, encode_headers, find_timestamp, gather,
-        partitions_of_blob, partitions_of_keys, plan_batches, read_produce, room, write_lists, write_records,
-        xxh64_of_spans,
+        make_records, partitions_of_blob, partitions_of_keys, plan_batches, read_produce, room, write_lists,
+        write_records, xxh64_of_spans,
     };
     #[cfg(unix)]
     #[pymodule_export]

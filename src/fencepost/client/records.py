@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby, islice, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.client.types import TimestampType, TopicPartition
 from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.records import engine
 from fencepost.protocol.records.batch import HEADER_BYTES, says_log_append_time
-from fencepost.protocol.records.columns import Columns, Numbers
+from fencepost.protocol.records.columns import FEW, Columns, Numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,9 +102,11 @@ class Fetched(NamedTuple):
 _make = partial(tuple.__new__, Record)
 
 
-def to_records(fetched: Fetched) -> Iterator[Record]:
-    """Return an iterator of Record objects, created by C functions as far as possible."""
+def to_records(fetched: Fetched) -> Iterable[Record]:
+    """Return the records as objects, created by the native module or else by C functions as far as possible."""
     columns = fetched.columns
+    if len(columns) > FEW and engine.is_native and columns.offsets.contiguous:
+        return _native_records(fetched)
     headers = columns.all_headers() if columns.has_headers else repeat((), len(columns))
     rows = zip(
         repeat(fetched.partition.topic),
@@ -118,6 +121,27 @@ def to_records(fetched: Fetched) -> Iterator[Record]:
         strict=False,  # the repeated columns have no end
     )
     return map(_make, rows)
+
+
+def _native_records(fetched: Fetched) -> list[Record]:
+    """Return what `to_records` returns, in one call. Garbage collection does not examine records without headers."""
+    columns, epochs = fetched.columns, fetched.epochs
+    epoch: int | list[int] = epochs[0][1] if epochs else -1
+    if len(epochs) > 1:
+        epoch = list(islice(fetched.epoch_of_each(), len(columns)))
+    return engine.native.make_records(
+        Record,
+        fetched.partition.topic,
+        fetched.partition.partition,
+        columns.offsets,
+        columns.timestamps,
+        columns.blob,
+        (columns.key_start, columns.key_length),
+        (columns.value_start, columns.value_length),
+        columns.all_headers() if columns.has_headers else None,
+        fetched.timestamp_type,
+        epoch,
+    )
 
 
 def timestamp_type_of(records: Buffer) -> TimestampType:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Self
 from fencepost.protocol.records import engine
 from fencepost.protocol.records.headers import Header, parse_headers
 
-__all__ = ["COLUMN_BYTES", "Columns", "Description", "Header", "Numbers", "Record"]
+__all__ = ["COLUMN_BYTES", "FEW", "Columns", "Description", "Header", "Numbers", "Record"]
 
 # Offset, timestamp, key, value, headers. A plain tuple costs a tenth of a named one.
 Record = tuple[int, int, bytes | None, bytes | None, Sequence[Header]]
@@ -28,7 +28,7 @@ COLUMN_KINDS: Final = "qqqiqiqi"
 
 _NO_HEADERS: Final[tuple[Header, ...]] = ()
 
-_FEW: Final = 4  # up to this number, plain Python is as fast
+FEW: Final = 4  # up to this number, plain Python is as fast
 
 COLUMN_BYTES: Final = 52
 """Size of one record in the arrays of its columns, in bytes."""
@@ -176,7 +176,7 @@ class Columns:
 
     def _all_bytes(self, starts: Numbers, lengths: Numbers) -> list[bytes | None]:
         view = self.blob
-        if len(lengths) > _FEW and engine.is_native and starts.contiguous:
+        if len(lengths) > FEW and engine.is_native and starts.contiguous:
             return engine.native.cut(view, starts, lengths)
         spans = zip(starts.tolist(), lengths.tolist(), strict=True)
         return [None if length < 0 else bytes(view[start : start + length]) for start, length in spans]

@@ -1,3 +1,3 @@
 """Stamp of the native module that belongs to these sources. Written by tools/native_stamp.py."""
 
-STAMP = "2e5e8a634916c164"
+STAMP = "9a8410fce92b623b"
