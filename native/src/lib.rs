@@ -8,10 +8,13 @@ pub mod hashes;
 mod numbers;
 #[cfg(feature = "python")]
 mod objects;
+#[cfg(feature = "python")]
+mod open_rows;
 pub mod produce;
 #[cfg(feature = "python")]
 mod python;
 pub mod records;
+pub mod rows;
 #[cfg(all(feature = "python", unix))]
 mod streams;
 

@@ -16,6 +16,14 @@ impl TupleClass {
         Ok(Self(class.clone().unbind()))
     }
 
+    pub fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self(self.0.clone_ref(py))
+    }
+
+    pub fn class(&self) -> &Py<PyType> {
+        &self.0
+    }
+
     /// A new instance with these items. Its `__new__` and `__init__` do not run.
     #[inline(always)]
     pub fn instance<'py, const N: usize>(

@@ -1,7 +1,7 @@
 //! Functions of the Python module.
 //!
-//! The module has no state and takes no decision. A function reads buffers and returns numbers and new buffers. It
-//! reports broken input with a code (records.rs), never with a panic. Columns of numbers are buffers of native 32-bit
+//! The module takes no decision, and its only state are the records of `OpenRows`. A function reads buffers and returns
+//! numbers and new objects. It reports broken input with a code (records.rs), never with a panic. Columns of numbers are buffers of native 32-bit
 //! or 64-bit integers. A column of byte strings is the tuple (blob, starts, lengths), see `records::Strings`.
 //!
 //! Work on a large buffer runs without the interpreter lock. The caller must not write to a buffer during a call.
@@ -14,7 +14,8 @@ use crate::records::{Cursors, Description, Fields, Flaw, HeaderSource, Source, S
 use crate::{hashes, produce, records};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
+use std::collections::HashMap;
 
 /// From this size on, other threads run meanwhile. Below it, giving the lock away costs more than it brings.
 const LARGE_BYTES: usize = 64 * 1024;
@@ -525,6 +526,20 @@ fn partitions_of_keys<'py>(py: Python<'py>, keys: Any<'py>, partitions: i64) -> 
     PyList::new(py, chosen)
 }
 
+/// Rows of each partition in order. `chosen` is the partition of each row.
+#[pyfunction]
+fn split_rows<'py>(py: Python<'py>, chosen: Vec<i64>) -> PyResult<Bound<'py, PyDict>> {
+    let mut rows_of: HashMap<i64, Vec<usize>> = HashMap::new();
+    for (row, partition) in chosen.iter().enumerate() {
+        rows_of.entry(*partition).or_default().push(row);
+    }
+    let found = PyDict::new(py);
+    for (partition, rows) in rows_of {
+        found.set_item(partition, PyList::new(py, rows)?)?;
+    }
+    Ok(found)
+}
+
 /// Call `each` with every span of `blob` between a bound and the next.
 fn spans<'a>(blob: &'a [u8], bounds: impl Iterator<Item = i64>, mut each: impl FnMut(&'a [u8])) -> PyResult<()> {
     let mut start = None;
@@ -651,10 +666,13 @@ mod fencepost_native {
     const STAMP: &str = env!("FENCEPOST_STAMP");
 
     #[pymodule_export]
+    use crate::open_rows::OpenRows;
+
+    #[pymodule_export]
     use super::{
         answer_produce, check_records, cut, decode_headers, decode_records, encode_headers, find_timestamp, gather,
-        make_records, partitions_of_blob, partitions_of_keys, plan_batches, read_produce, room, write_lists,
-        write_records, xxh64_of_spans,
+        make_records, partitions_of_blob, partitions_of_keys, plan_batches, read_produce, room, split_rows,
+        write_lists, write_records, xxh64_of_spans,
     };
     #[cfg(unix)]
     #[pymodule_export]

@@ -1,7 +1,9 @@
 //! Tests of the loops without Python: any bytes are refused with a code or read, and never cause a panic.
 
+use crate::hashes;
 use crate::produce;
 use crate::records::{self, check, decode, find, Fields, Flaw, Strings};
+use crate::rows::{Rows, Value};
 
 /// SplitMix64, so that a failing case can be repeated.
 struct Random(u64);
@@ -186,4 +188,42 @@ fn every_cut_and_every_changed_byte_of_a_request_is_read_or_left() {
         }
     }
     assert!(left > 60 * 255); // of the batch alone
+}
+
+#[test]
+fn rows_have_the_fields_that_were_added() {
+    let mut random = Random(11);
+    let mut rows = Rows::default();
+    let mut wanted: Vec<(Option<Vec<u8>>, Option<Vec<u8>>)> = Vec::new();
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    for row in 0..3_000 {
+        let key = (random.below(3) > 0).then(|| random.bytes(20));
+        let value = (random.below(4) > 0).then(|| random.bytes(60));
+        let field = match &value {
+            Some(bytes) if random.below(2) == 0 => {
+                kept.push(bytes.clone());
+                Value::Kept(bytes.len(), kept.len() - 1)
+            }
+            other => Value::Copied(other.as_deref()),
+        };
+        assert_eq!(rows.add(key.as_deref(), field), Some(row));
+        wanted.push((key, value));
+    }
+    assert!(rows.has_keys());
+    let partitions: Vec<i32> = rows.partitions(7).collect();
+    for (row, (key, value)) in wanted.iter().enumerate() {
+        let found = rows.fields(row, |index| kept.get(index).map(Vec::as_slice), b"");
+        assert_eq!((found.key, found.value), (key.as_deref(), value.as_deref()));
+        assert_eq!(partitions[row], key.as_ref().map_or(-1, |key| hashes::partition(key, 7) as i32));
+    }
+    let behind = rows.fields(rows.len(), |_| None, b"");
+    assert_eq!((behind.key, behind.value), (None, None));
+}
+
+#[test]
+fn rows_refuse_lengths_that_no_record_has() {
+    let mut rows = Rows::default();
+    assert_eq!(rows.add(None, Value::Kept(i32::MAX as usize + 1, 0)), None);
+    assert_eq!(rows.add(None, Value::Kept(1, u32::MAX as usize + 1)), None);
+    assert!(rows.is_empty() && !rows.has_keys());
 }

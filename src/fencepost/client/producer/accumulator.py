@@ -33,14 +33,14 @@ from fencepost.arguments import (
     kind_of,
 )
 from fencepost.client.net.runtime import Runtime
-from fencepost.client.producer.chunks import HOLE, Chunk, Headers, OnDelivery
+from fencepost.client.producer.chunks import HOLE, RECORD_OVERHEAD, Chunk, Headers, OnDelivery
 from fencepost.client.producer.unhandled_failures import InRuntime, UnhandledFailures, at_once
 from fencepost.config import ProducerConfig
 from fencepost.errors import RecordRejectedError
+from fencepost.protocol.records import engine
 from fencepost.protocol.records.headers import Header
 
 _HEADERS = kind_of(Sequence[object])
-RECORD_OVERHEAD: Final = 21  # maximum bytes of lengths, deltas and attributes of a record, without headers
 _MOST_PLACES: Final = 1024  # initial maximum
 
 
@@ -86,6 +86,7 @@ class Accumulator:
         buffer_bytes: int,
         in_runtime: InRuntime = at_once,
         on_delivery: OnDelivery | None = None,
+        native: bool = False,
     ) -> None:
         """Create an empty accumulator.
 
@@ -98,7 +99,10 @@ class Accumulator:
             buffer_bytes: Limit of all waiting records, in bytes.
             in_runtime: Runs a function in the runtime, in the order of the calls. Called from any thread.
             on_delivery: Called with the outcome of each record that has no callback of its own.
+            native: Keep records in the native module, where it is used. No application's partitioner can read them.
         """
+        self.delivery: type[Any] = tuple  # the class of the results of `Chunk.take`
+        self._native = native
         self.closed: deque[Chunk] = deque()
         self.unhandled = UnhandledFailures(in_runtime)
         self.open: dict[str, Chunk] = {}  # by topic: chunks for all writers; may contain a closed one for a while
@@ -132,6 +136,7 @@ class Accumulator:
             max_record_bytes=config.max_request_size,
             buffer_bytes=config.buffer_memory,
             on_delivery=config.on_delivery,
+            native=not callable(config.partitioner),
         )
 
     def append(
@@ -167,25 +172,21 @@ class Accumulator:
         on_delivery = self._on_delivery if on_delivery is None else on_delivery
         if partition is not None or timestamp_ms is not None or on_delivery is not None:
             partition, timestamp_ms = _checked_extras(partition, timestamp_ms, on_delivery)
-        extras = (partition, pairs, timestamp_ms, on_delivery)
         is_plain = partition is None and not pairs and timestamp_ms is None and on_delivery is None
+        extras = None if is_plain else (partition, pairs, timestamp_ms, on_delivery)
         name = topic if topic.__class__ is str else TEXT.of("topic", topic)
         while True:
             chunk = self._current(name, size)
             try:
                 if self.refusing:
                     self.check()  # after the look-up: a caller of refuse() closes all chunks, this one included
-                index = next(chunk.indexes)
-                if not is_plain:
-                    chunk.extras[index] = extras
-                chunk.room -= size
-                there = chunk.put(index, value, key)
+                index = chunk.add(value, key, size, extras)
             finally:
-                if chunk.room <= 0:
+                if chunk.is_full:
                     self._pass_on_and_wake(chunk)
                 elif not chunk.announced:
                     self._announce(chunk)
-            if there:
+            if index is not None:
                 return chunk, index
 
     def append_table(self, topic: str, table: Any, size: int) -> Chunk:
@@ -229,8 +230,9 @@ class Accumulator:
 
     def _new(self, topic: str, size: int) -> Chunk:
         chunk = Chunk(topic, self._now_ms(), self._wall_ms(), self.unhandled)
-        chunk.limit = chunk.room = self._limits.get(topic, self._chunk_bytes)
-        chunk.values = [HOLE] * min(chunk.room // size + 2, _MOST_PLACES)  # estimated from the size of the first record
+        limit = self._limits.get(topic, self._chunk_bytes)
+        places = min(limit // size + 2, _MOST_PLACES)  # estimated from the size of the first record
+        chunk.open(limit, self.delivery, native=self._native and engine.is_native, places=places)
         self._opened[id(chunk)] = chunk  # before `check`: a caller of refuse() finds it here and closes it
         return chunk
 

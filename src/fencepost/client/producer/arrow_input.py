@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fencepost.arguments import Int32, checked
-from fencepost.client.producer.accumulator import RECORD_OVERHEAD
+from fencepost.client.producer.chunks import RECORD_OVERHEAD
 from fencepost.client.producer.partitioner import (
     UNDECIDED,
     ByKey,

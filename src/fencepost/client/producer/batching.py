@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from operator import index
@@ -10,11 +9,11 @@ from typing import Final, cast
 
 from fencepost.client.calling import SlowCalls
 from fencepost.client.producer.chunks import Batch, Choice, Chunk
-from fencepost.client.producer.partitioner import UNDECIDED, Sticky, by_key
+from fencepost.client.producer.partitioner import UNDECIDED, Sticky, by_key, split
 from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, RecordRejectedError
 from fencepost.protocol.records.batch import parse_header
-from fencepost.protocol.records.encoding import encode_batch
+from fencepost.protocol.records.encoding import encode_batch, encode_rows
 
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int | None]
 
@@ -90,6 +89,7 @@ class Router:
         else:
             chunk.batches = [part for batch in chunk.batches for part in self._fitting(batch)]
             chunk.index_batches()
+        chunk.release()
 
     def _route_lists(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
         refused: dict[int, KafkaError] = {}
@@ -102,15 +102,13 @@ class Router:
         chosen = self._choose(chunk, partitions, available, asked, refused)
         if isinstance(chosen, int):
             data = self._encode(chunk, None)
-            chunk.batches = [Batch(chunk, chunk.topic, chosen, data, len(chunk.values), None, deadline_ms)]
+            chunk.batches = [Batch(chunk, chunk.topic, chosen, data, chunk.count, None, deadline_ms)]
             return
-        rows_of: defaultdict[int, list[int]] = defaultdict(list)
-        for row, partition in enumerate(chosen):
-            rows_of[partition].append(row)
+        rows_of = split(chosen)
         rows_of.pop(REFUSED, None)
         batches = [_refusal(chunk, row, error, deadline_ms) for row, error in refused.items()]
         for partition, indexes in sorted(rows_of.items()):
-            whole = len(indexes) == len(chunk.values)
+            whole = len(indexes) == chunk.count
             data = self._encode(chunk, None if whole else indexes)
             batches.append(
                 Batch(chunk, chunk.topic, partition, data, len(indexes), None if whole else indexes, deadline_ms)
@@ -129,6 +127,12 @@ class Router:
 
         Holes and records in `refused` get REFUSED.
         """
+        native, choice = chunk.native, self._key_choice
+        is_simple = not refused and asked is None
+        if is_simple and native is not None and (choice is None or choice.is_native):
+            if choice is None or not native.has_keys:
+                return self._sticky.choose(chunk.topic, chunk.bytes, available)
+            return 0 if partitions == 1 else self._decided(chunk, native.partitions(partitions), available)
         keys = self._keys(chunk)
         if not refused and asked is None and not chunk.holes:
             if keys is None:
@@ -137,7 +141,7 @@ class Router:
                 return 0
             if None not in keys:
                 return self._decided(chunk, self._by_key(cast(list[bytes], keys), partitions), available)
-        chosen = [UNDECIDED] * len(chunk.values)
+        chosen = [UNDECIDED] * chunk.count
         for row, partition in (asked or {}).items():
             if 0 <= partition < partitions:
                 chosen[row] = partition
@@ -162,9 +166,12 @@ class Router:
         """Return the keys that determine partitions, or None."""
         if self._key_choice is None:
             return None
+        keys = chunk.keys
+        if chunk.native is not None and chunk.native.has_keys:
+            keys = chunk.native.keys()
         if self._key_choice.hashes_none:
-            return [key or b"" for key in chunk.keys] if chunk.keys else [b""] * len(chunk.values)
-        return chunk.keys or None
+            return [key or b"" for key in keys] if keys else [b""] * chunk.count
+        return keys or None
 
     def _by_key(self, keys: Sequence[bytes], partitions: int) -> list[int]:
         return [UNDECIDED] * len(keys) if self._key_choice is None else self._key_choice.partitions(keys, partitions)
@@ -195,25 +202,28 @@ class Router:
 
     def _encode(self, chunk: Chunk, rows: list[int] | None) -> bytearray:
         """Encode a batch of these rows (None: all) without producer id and checksum, which the sender adds."""
-        keys: Sequence[bytes | None] | None = chunk.keys or None
-        values: Sequence[bytes | None] = chunk.values
-        if rows is not None:
-            values = [values[row] for row in rows]
-            keys = [keys[row] for row in rows] if keys is not None else None
         timestamps: int | Sequence[int] = chunk.timestamp_ms
-        wanted = range(len(chunk.values)) if rows is None else rows
+        wanted = range(chunk.count) if rows is None else rows
         if chunk.timestamps is not None:
             timestamps = [chunk.timestamps.get(row, chunk.timestamp_ms) for row in wanted]
         headers = None
         if chunk.headers is not None:
             headers = [chunk.headers.get(row) for row in wanted]
+        compression, level = self._config.compression_type, self._config.compression_level
+        if chunk.native is not None:
+            return encode_rows(chunk.native, rows, len(wanted), timestamps, headers, compression, level, sealed=False)
+        keys: Sequence[bytes | None] | None = chunk.keys or None
+        values: Sequence[bytes | None] = chunk.values
+        if rows is not None:
+            values = [values[row] for row in rows]
+            keys = [keys[row] for row in rows] if keys is not None else None
         return encode_batch(
             keys=keys,
             values=values,
             timestamps=timestamps,
             headers=headers,
-            compression=self._config.compression_type,
-            level=self._config.compression_level,
+            compression=compression,
+            level=level,
             sealed=False,
         )
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from fencepost.client.types import RecordMetadata
 from fencepost.errors import KafkaError, ProduceFailedError
+from fencepost.protocol.records import engine
 from fencepost.protocol.records.headers import Header
+
+if TYPE_CHECKING:
+    from fencepost_native import OpenRows
 
 Headers = Sequence[Header] | Mapping[str, bytes | None]
 OnDelivery = Callable[[KafkaError | None, RecordMetadata | None], object]
 
+RECORD_OVERHEAD: Final = 21  # maximum bytes of lengths, deltas and attributes of a record, without headers
 EVERY_ROW: Final = -1  # as a row number: all rows of the chunk (Arrow data has a single delivery)
 HOLE: Final = bytes(bytearray(b"no record"))  # a unique object in place of a value, compared with `is`
 UNACKNOWLEDGED: Final = "; sent without an acknowledgement: may be in the log"
@@ -137,11 +142,12 @@ class Choice(NamedTuple):
 
 
 class Sealed(NamedTuple):
-    """The records of a chunk that is closed, as columns of the same length."""
+    """The records of a chunk that is closed, as columns of the same length. Values and keys may be in native rows."""
 
     values: list[bytes | None]
     keys: list[bytes | None]  # empty: no record has a key
     holes: Sequence[int]  # rows without a record
+    rows: int  # holes included
     bytes: int
     uncounted: Iterator[int]  # gives `bytes` once, to the first caller that adds it to a total
     table: Any = None
@@ -162,6 +168,9 @@ class Chunk:
     * A thread that closes sets `closed` first. Then it copies the values, and after them the keys and extras. The first
       copy in `_seal` counts. A row without a value in it is a hole, which becomes part of no batch.
     * A writer that finds the chunk closed closes it as well. Then it knows if the copy has its record.
+
+    With the native module, keys and values are in `native` instead of lists. A whole write is then one call of a C
+    function, as is the closing, so there are no holes.
     """
 
     __slots__ = (
@@ -173,7 +182,9 @@ class Chunk:
         "choice",
         "claimed",
         "closed",
+        "count",
         "created_ms",
+        "delivery",
         "error",
         "extras",
         "headers",
@@ -183,6 +194,7 @@ class Chunk:
         "keys",
         "left",
         "limit",
+        "native",
         "once",
         "partitions",
         "reported",
@@ -190,6 +202,7 @@ class Chunk:
         "sealed",
         "slots",
         "table",
+        "take",
         "taken",
         "tally",
         "timestamp_ms",
@@ -218,6 +231,10 @@ class Chunk:
         self.created_ms = created_ms
         self.timestamp_ms = timestamp_ms  # of every record without one of its own
         self.is_table = is_table
+        self.native: OpenRows | None = None
+        self.delivery: type[Any] = tuple
+        self.take: Callable[[Any, Any], Any | None] = self._take
+        self.count = 0  # rows, holes included, once it is closed
         self.keys: list[bytes | None] = []  # empty: no record has a key
         self.values: list[bytes | None] = []  # while it is open, with HOLE in free positions
         self.extras: dict[int, Extras] = {}  # while it is open; then the four attributes below
@@ -256,9 +273,11 @@ class Chunk:
     @property
     def row_numbers(self) -> Sequence[int]:
         """Indexes of the rows that are records. Not for Arrow data."""
-        if self.closed and not self.holes:
-            return range(len(self.values))
-        return [row for row, value in enumerate(self.values) if value is not HOLE and row not in self.holes]
+        if self.sealed:
+            return range(self.count) if not self.holes else sorted(set(range(self.count)) - set(self.holes))
+        if self.native is not None:
+            return range(len(self.native))
+        return [row for row, value in enumerate(self.values) if value is not HOLE]
 
     @property
     def rows_left(self) -> int:
@@ -274,7 +293,7 @@ class Chunk:
             return batches[0], index
         slots = self.slots
         if slots is None:
-            slots = self.slots = _slots(batches, len(self.values))
+            slots = self.slots = _slots(batches, self.count)
         return slots[index]
 
     @property
@@ -286,6 +305,67 @@ class Chunk:
         """Update the counts after batches were made or split. `locate` builds the index of positions on demand."""
         self.left = sum(not batch.reported for batch in self.batches)
         self.slots = None
+
+    def open(self, limit: int, delivery: type[Any], *, native: bool, places: int) -> None:
+        """Make room for records. Called once, before another thread knows the chunk.
+
+        Args:
+            limit: Size in bytes at which it is full.
+            delivery: The class of the results of `take`.
+            native: Keep keys and values in the native module.
+            places: Initial length of the columns otherwise.
+        """
+        self.limit = self.room = limit
+        self.delivery = delivery
+        if native:
+            self.native = engine.native.OpenRows(self, delivery, limit, RECORD_OVERHEAD)
+            self.take = self.native.take
+        else:
+            self.values = [HOLE] * places
+
+    @property
+    def is_full(self) -> bool:
+        """True if it has no room for another record."""
+        return (self.room if self.native is None else self.native.left) <= 0
+
+    def _take(self, value: Any, key: Any) -> Any | None:
+        """Write a plain record, and return its delivery. `take` is this method, or the native one.
+
+        Returns:
+            None if the record is not plain, or the chunk is closed or nearly full. `Accumulator.append` then takes it.
+        """
+        if value.__class__ is not bytes or not (key is None or key.__class__ is bytes):
+            return None
+        size = len(value) + RECORD_OVERHEAD if key is None else len(value) + len(key) + RECORD_OVERHEAD
+        if size >= self.room:
+            return None
+        index = next(self.indexes)
+        self.room -= size
+        try:
+            if key is not None:
+                self.keys[index] = key
+            self.values[index] = value
+            there = not self.closed
+        except IndexError:
+            there = False
+        return self.delivery((self, index)) if there or self.put(index, value, key) else None
+
+    def add(self, value: bytes | None, key: bytes | None, size: int, extras: Extras | None) -> int | None:
+        """Write a record of `size` bytes. Any thread may call it.
+
+        Returns:
+            Its index, or None if the chunk was closed without it.
+        """
+        if self.native is not None:
+            added = self.native.add(value, key, size, self.extras, extras)
+            if added is None:
+                self.close()
+            return added
+        index = next(self.indexes)
+        if extras is not None:
+            self.extras[index] = extras
+        self.room -= size
+        return index if self.put(index, value, key) else None
 
     def put(self, index: int, value: Any, key: bytes | None) -> bool:
         """Write a record to its index, extending the columns if necessary. Any thread may call it.
@@ -313,36 +393,50 @@ class Chunk:
             return
         self.closed = True  # first: a concurrent writer checks it after its write
         found = self._seal.get(0) or self._seal.setdefault(0, self._copy())
-        self.values, self.keys, self.holes, self.bytes = found[:4]
+        self.values, self.keys, self.holes, self.count, self.bytes = found[:5]
         self.table = found.table
         self.uncounted = found.uncounted
-        self.partitions, self.timestamps, self.headers, self.callbacks = found[6:]
+        self.partitions, self.timestamps, self.headers, self.callbacks = found[7:]
+        self.take = _take_nothing
         self.sealed = True
 
     def _copy(self) -> Sealed:
         """Return a copy of the current records."""
+        if self.native is not None:
+            return self._sealed([], [], (), self.native.close(), self.native.left)
         values = self.values[: next(self.indexes)]
         if self.is_table:
             table: Any = next(iter(values), HOLE)
-            return Sealed([], [], (), self.limit, iter((self.limit,)), None if table is HOLE else table)
+            return Sealed([], [], (), 0, self.limit, iter((self.limit,)), None if table is HOLE else table)
         keys = self.keys[: len(values)]
         if keys:
             keys.extend([None] * (len(values) - len(keys)))
         holes = [row for row, value in enumerate(values) if value is HOLE] if HOLE in values else []
-        size = self.limit - self.room
-        sealed = Sealed(values, keys, holes, size, iter((size,)))
-        return sealed if not self.extras else sealed._replace(**_columns(self.extras.copy(), len(values), holes))
+        return self._sealed(values, keys, holes, len(values), self.room)
+
+    def _sealed(
+        self, values: list[bytes | None], keys: list[bytes | None], holes: Sequence[int], count: int, room: int
+    ) -> Sealed:
+        size = self.limit - room
+        sealed = Sealed(values, keys, holes, count, size, iter((size,)))
+        return sealed if not self.extras else sealed._replace(**_columns(self.extras.copy(), count, holes))
+
+    def release(self) -> None:
+        """Free the memory of the records, because batches have them or they failed. The results stay."""
+        self.values, self.keys = [], []
+        if self.native is not None:
+            self.native.release()
 
     @property
     def is_empty(self) -> bool:
         """True if it was closed without any record."""
-        return self.table is None and len(self.holes) == len(self.values)
+        return self.table is None and len(self.holes) == self.count
 
     def has(self, index: int) -> bool:
         """Return true if it was closed with the record of this index."""
         if self.is_table:
             return self.table is not None
-        return index < len(self.values) and index not in self.holes
+        return index < self.count and index not in self.holes
 
     def watch(self, watcher: Callable[[], object]) -> None:
         """Call `watcher` whenever some of the records get their results."""
@@ -375,6 +469,10 @@ class Chunk:
         else:
             state = f"partition {outcome.partition}, offset {outcome.offset}"
         return f"<{kind} to {self.topic}, {state}>"
+
+
+def _take_nothing(value: Any, key: Any) -> None:
+    """Stands for `take` in a closed chunk."""
 
 
 def _columns(extras: Mapping[int, Extras], rows: int, holes: Sequence[int]) -> dict[str, Any]:

@@ -119,6 +119,7 @@ class DeliveryReports:
         """Fail a chunk of which no batches were made."""
         chunk.error = self._produce_error(cause, sent=False)
         chunk.left = 1
+        chunk.release()
         self._metrics.failed(chunk.topic, chunk.rows)
         if self.transactions is not None:
             self.transactions.batch_failed(cause, False)

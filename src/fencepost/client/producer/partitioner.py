@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -107,14 +108,16 @@ class ByKey(NamedTuple):
     Attributes:
         partitions: Returns the partition of each key for a number of partitions. UNDECIDED: the key counts as none.
         hashes_none: Records without a key go to the partition of an empty key; otherwise to the sticky partition.
+        is_native: The native module makes the same choice.
     """
 
     partitions: Callable[[Sequence[bytes], int], list[int]]
     hashes_none: bool = False
+    is_native: bool = False
 
 
 BY_NAME: Final[dict[str, ByKey | None]] = {
-    "murmur2_random": ByKey(partitions_for_keys),
+    "murmur2_random": ByKey(partitions_for_keys, is_native=True),
     "murmur2": ByKey(partitions_for_keys, hashes_none=True),
     "consistent_random": ByKey(librdkafka_partitions),
     "consistent": ByKey(crc32_partitions, hashes_none=True),
@@ -132,6 +135,16 @@ def by_key(partitioner: str | Callable[..., object], *, ignore_keys: bool) -> By
     if ignore_keys:
         return None
     return BY_NAME[partitioner] if isinstance(partitioner, str) else BY_NAME["murmur2_random"]
+
+
+def split(chosen: Sequence[int]) -> dict[int, list[int]]:
+    """Return the rows of each partition in order. `chosen` has the partition of each row."""
+    if engine.is_native:
+        return engine.native.split_rows(chosen)
+    rows_of: defaultdict[int, list[int]] = defaultdict(list)
+    for row, partition in enumerate(chosen):
+        rows_of[partition].append(row)
+    return dict(rows_of)
 
 
 class Sticky:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from fencepost.protocol.records import engine
 from fencepost.protocol.records.batch import Stamp
@@ -12,7 +12,10 @@ from fencepost.protocol.records.headers import Header, encode_headers
 from fencepost.protocol.records.plain import write_records
 from fencepost.protocol.records.sealing import MAX_BATCH_BYTES, finish
 
-__all__ = ["encode_batch"]
+if TYPE_CHECKING:
+    from fencepost_native import OpenRows
+
+__all__ = ["encode_batch", "encode_rows"]
 
 
 def encode_batch(
@@ -51,7 +54,33 @@ def encode_batch(
         keys, values, timestamps = columns.keys(), columns.values(), columns.timestamps.tolist()
     sections = columns.header_sections() if columns is not None else _sections(headers)
     write = engine.native.write_lists if engine.is_native else write_records
-    written = write(rows, keys, values, timestamps, sections)
+    return _finished(write(rows, keys, values, timestamps, sections), rows, timestamps, compression, level, stamp)
+
+
+def encode_rows(
+    source: OpenRows,
+    chosen: list[int] | None,
+    count: int,
+    timestamps: int | Sequence[int],
+    headers: Sequence[Sequence[Header] | None] | None,
+    compression: str,
+    level: int | None,
+    **stamp: Unpack[Stamp],
+) -> bytearray:
+    """Encode `count` rows of the native module like `encode_batch`: the `chosen` ones, or all with None."""
+    if not count:
+        raise ValueError("no records to encode")
+    return _finished(source.write(chosen, timestamps, _sections(headers)), count, timestamps, compression, level, stamp)
+
+
+def _finished(
+    written: bytearray,
+    rows: int,
+    timestamps: int | Sequence[int],
+    compression: str,
+    level: int | None,
+    stamp: Stamp,
+) -> bytearray:
     if len(written) > MAX_BATCH_BYTES:
         raise ValueError(f"a batch of {len(written)} bytes; at most 2 GiB are possible")
     times = (timestamps,) if isinstance(timestamps, int) else timestamps

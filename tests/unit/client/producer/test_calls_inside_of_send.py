@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -27,9 +27,12 @@ from fencepost.client.producer import unhandled_failures as unhandled_module
 from fencepost.client.producer.accumulator import Accumulator
 from fencepost.client.producer.chunks import Chunk
 from fencepost.errors import ClosedError, UsageError
+from fencepost.protocol.records.decoding import decode_batches
+from fencepost.protocol.records.encoding import encode_rows
 from fencepost.testing import read_all
 from tests.support import interrupted_calls as calls
 from tests.support.bytecodes import Steps
+from tests.support.engines import ENGINES, engine
 
 Handler = Callable[[], object]
 CORE_FILES = (accumulator_module.__file__, chunks_module.__file__)
@@ -50,7 +53,7 @@ class Ended(Exception):
 class Story:
     """Records through an accumulator, and what was found in its chunks afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self.woken = 0
         self.accumulator = Accumulator(
             wake=self._wake,
@@ -59,6 +62,7 @@ class Story:
             chunk_bytes=100,
             max_record_bytes=500,
             buffer_bytes=10_000,
+            native=name == "native",
         )
         self.accumulator.check = self._check
         self.told: dict[bytes, tuple[Chunk, int]] = {}
@@ -101,10 +105,19 @@ class Story:
     def found(self) -> list[tuple[bytes, tuple[Chunk, int]]]:
         self.flush()
         return [
-            (chunk.table, (chunk, 0)) if chunk.is_table else (bytes(chunk.values[row] or b""), (chunk, row))
+            (value, (chunk, row))
             for chunk in self.closed
-            for row in ([0] if chunk.is_table else chunk.row_numbers)
+            for row, value in ([(0, chunk.table)] if chunk.is_table else values_of(chunk))
         ]
+
+
+def values_of(chunk: Chunk) -> list[tuple[int, bytes]]:
+    """Row and value of each record."""
+    values: Sequence[bytes | None] = chunk.values
+    if chunk.native is not None and chunk.count:
+        batch = encode_rows(chunk.native, None, chunk.count, 0, None, "none", None)
+        values = decode_batches(batch).values()
+    return [(row, bytes(values[row] or b"")) for row in chunk.row_numbers]
 
 
 def several(story: Story) -> None:
@@ -152,11 +165,19 @@ INTERRUPTED: dict[str, Callable[[Story], object]] = {
 }
 
 
+@pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("handler", HANDLERS)
 @pytest.mark.parametrize("interrupted", INTERRUPTED)
-def test_each_record_is_taken_once_whatever_a_handler_does_at_any_bytecode(interrupted: str, handler: str) -> None:
+def test_each_record_is_taken_once_whatever_a_handler_does_at_any_bytecode(
+    interrupted: str, handler: str, name: str
+) -> None:
+    with engine(name):
+        assert inside(interrupted, handler, name) > 100
+
+
+def inside(interrupted: str, handler: str, name: str) -> int:
     for at in count(1 + len(interrupted + handler) % STRIDE, STRIDE):
-        story = Story()
+        story = Story(name)
         story.begin(interrupted)
         steps = Steps(at, lambda story=story: HANDLERS[handler](story), CORE_FILES, "opcode")  # type: ignore[misc]
         steps.during(lambda story=story: INTERRUPTED[interrupted](story))  # type: ignore[misc]
@@ -166,23 +187,31 @@ def test_each_record_is_taken_once_whatever_a_handler_does_at_any_bytecode(inter
         assert sorted(values) == sorted(story.told), at
         assert all(story.told[value] == place for value, place in found), at
         assert (values[0], values[-1]) == (b"0", b"last"), at
-        for name, columns in (("partitions", {b"0": 0, b"last": 9}), ("timestamps", {})):
-            for value, wanted in columns.items():
+        for column, wanted_of in (("partitions", {b"0": 0, b"last": 9}), ("timestamps", {})):
+            for value, wanted in wanted_of.items():
                 chunk, row = story.told[value]
-                assert (getattr(chunk, name) or {}).get(row) == wanted
+                assert (getattr(chunk, column) or {}).get(row) == wanted
         for chunk in story.closed:
             story.accumulator.released(chunk)
         assert (story.accumulator.waiting_bytes, story.accumulator.open) == (0, {}), at
         if not steps.struck:
             break
-    assert at > 100
+    return at
 
 
+@pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("interrupted", INTERRUPTED)
-def test_no_record_is_taken_behind_the_end_of_its_transaction(interrupted: str) -> None:
+def test_no_record_is_taken_behind_the_end_of_its_transaction(interrupted: str, name: str) -> None:
+    with engine(name):
+        at, refused = at_the_end(interrupted, name)
+    assert at > 100
+    assert 0 < refused < at
+
+
+def at_the_end(interrupted: str, name: str) -> tuple[int, int]:
     refused = 0
     for at in count(1):
-        story = Story()
+        story = Story(name)
         story.begin(interrupted)
         steps = Steps(at, story.end, CORE_FILES, "opcode")
         try:
@@ -194,8 +223,7 @@ def test_no_record_is_taken_behind_the_end_of_its_transaction(interrupted: str) 
         if not steps.struck:
             break
         assert len(story.closed) == story.ends[0], f"{at}: a record of no transaction"
-    assert at > 100
-    assert 0 < refused < at
+    return at, refused
 
 
 # --- the public door, at each line ---
@@ -255,9 +283,18 @@ def lines_of(call: Callable[[], Any]) -> int:
     return steps.steps
 
 
+@pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("between", IN_BETWEEN)
 @pytest.mark.parametrize("send", SENDS)
-def test_a_handler_that_sends_flushes_or_makes_clients(broker: fencepost.Broker, send: str, between: str) -> None:
+def test_a_handler_that_sends_flushes_or_makes_clients(
+    broker: fencepost.Broker, send: str, between: str, name: str
+) -> None:
+    with engine(name):
+        at = while_sending(broker, send, between)
+    assert at > (5 if name == "native" else 10)
+
+
+def while_sending(broker: fencepost.Broker, send: str, between: str) -> int:
     SERVERS[:] = [broker.bootstrap_servers]
     topic, at = f"inside-{uuid.uuid4().hex[:8]}", 0
     told: list[Any] = []
@@ -271,12 +308,12 @@ def test_a_handler_that_sends_flushes_or_makes_clients(broker: fencepost.Broker,
                 break
         told = [result(60) for result in told]
     written = [record.value for record in read_all(broker, topic)]
-    assert at > 10
     assert written.count(b"nested") == at - 1
     assert len(written) == 1 + at + at - 1
     places = [each[0].base_offset if isinstance(each, list) else each.offset for each in told]
     assert places == sorted(set(places))
     assert all((written[place] or b"").startswith(b"x") for place in places)
+    return at
 
 
 @pytest.mark.parametrize("send", SENDS)

@@ -1,4 +1,7 @@
-"""A plain record is written into its chunk without a lock. Whatever comes in between: it is there once, or not."""
+"""A plain record is written into its chunk without a lock. Whatever comes in between: it is there once, or not.
+
+In the native module a record is one step, so nothing comes in between. Tests of what does use lists in Python.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from fencepost.client.interceptors import OutgoingRecord
 from fencepost.client.types import RecordMetadata
 from fencepost.errors import KafkaError, ProduceFailedError, RecordRejectedError
 from fencepost.testing import read_all
+from tests.support.engines import ENGINES, engine
 
 
 class Between(list[Any]):
@@ -41,7 +45,14 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def producer(broker: Broker) -> Iterator[Producer]:
+def plain() -> Iterator[None]:
+    """Lists in Python."""
+    with engine("plain"):
+        yield
+
+
+@pytest.fixture
+def producer(plain: None, broker: Broker) -> Iterator[Producer]:
     with Producer(broker.bootstrap_servers, linger_ms=60_000) as one:
         one.send("t", b"0", b"k0")
         yield one
@@ -108,7 +119,7 @@ def test_ctrl_c_before_the_value_is_there_keeps_the_record_out_and_nothing_else(
     assert producer.metrics()["record_send_total"] == 2
 
 
-def test_what_is_given_up_has_no_hole_in_its_count(broker: Broker) -> None:
+def test_what_is_given_up_has_no_hole_in_its_count(plain: None, broker: Broker) -> None:
     producer = Producer(broker.bootstrap_servers, linger_ms=60_000)
     producer.send("t", b"0")
     between(producer, before=interrupt)
@@ -154,8 +165,9 @@ def test_interceptors_see_every_record(broker: Broker) -> None:
     assert written(broker) == [(None, b"00"), (None, b"11")]
 
 
-def test_smaller_records_than_the_first_find_a_place(broker: Broker) -> None:
-    with Producer(broker.bootstrap_servers, linger_ms=60_000) as producer:
+@pytest.mark.parametrize("name", ENGINES)
+def test_smaller_records_than_the_first_find_a_place(broker: Broker, name: str) -> None:
+    with engine(name), Producer(broker.bootstrap_servers, linger_ms=60_000) as producer:
         producer.send("t", b"x" * 16_000)
         sent = [producer.send("t", b"%d" % row, b"k" if row % 2 else None) for row in range(15)]
         assert len({id(delivery[0]) for delivery in sent}) == 1
@@ -164,16 +176,18 @@ def test_smaller_records_than_the_first_find_a_place(broker: Broker) -> None:
     assert written(broker)[1:] == [(b"k" if row % 2 else None, b"%d" % row) for row in range(15)]
 
 
-def test_what_is_not_plain_is_refused_beside_an_open_chunk(producer: Producer, broker: Broker) -> None:
+@pytest.mark.parametrize("name", ENGINES)
+def test_what_is_not_plain_is_refused_beside_an_open_chunk(broker: Broker, name: str) -> None:
     refused: list[tuple[Any, ...]] = [("t", "text"), ("t", 5), ("t", b"", "key"), (b"t", b""), (["t"], b""), ("t",)]
-    for arguments in refused:
-        with pytest.raises(TypeError):
-            producer.send(*arguments)
-    with pytest.raises(RecordRejectedError, match="max_request_size"):
-        producer.send("t", bytes(2_000_000))
-    producer.send("t", None, b"k0")
-    producer.send("t", bytearray(b"1"), memoryview(b"k1"))  # type: ignore[arg-type]
-    producer.flush()
+    with engine(name), Producer(broker.bootstrap_servers, linger_ms=60_000) as producer:
+        producer.send("t", b"0", b"k0")
+        for arguments in refused:
+            with pytest.raises(TypeError):
+                producer.send(*arguments)
+        with pytest.raises(RecordRejectedError, match="max_request_size"):
+            producer.send("t", bytes(2_000_000))
+        producer.send("t", None, b"k0")
+        producer.send("t", bytearray(b"1"), memoryview(b"k1"))  # type: ignore[arg-type]
     assert written(broker) == [(b"k0", b"0"), (b"k0", None), (b"k1", b"1")]
 
 
@@ -193,11 +207,12 @@ class Deliveries:
         self.offsets = [delivery.result().offset for delivery in told]
 
 
-def test_threads_that_send_at_the_same_time_lose_nothing_and_each_keeps_its_order(broker: Broker) -> None:
+@pytest.mark.parametrize("name", ENGINES)
+def test_threads_that_send_at_the_same_time_lose_nothing_and_each_keeps_its_order(broker: Broker, name: str) -> None:
     interval: float = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        with Producer(broker.bootstrap_servers, linger_ms=0, batch_size=2_000) as producer:
+        with engine(name), Producer(broker.bootstrap_servers, linger_ms=0, batch_size=2_000) as producer:
             senders = [Deliveries(producer, name, 1_000) for name in range(4)]
             for sender in senders:
                 sender.thread.start()
