@@ -45,6 +45,9 @@ def find_timestamp(
 def decode_records(
     blob: _Buffer, batches: Sequence[tuple[int, int, int, int, int, int, int | None]], first_offset: int
 ) -> tuple[int, int, int, bytearray]: ...
+def decode_answer(
+    batches: _Buffer, first_offset: int, checks_markers: bool, checks_crc: bool, batch_bytes: int, room_bytes: int
+) -> tuple[int, bytearray, int, int, list[tuple[int, int]]] | None: ...
 def cut(blob: _Buffer, starts: _Buffer, lengths: _Buffer) -> list[bytes | None]: ...
 def make_records(
     kind: type[_Tuple],

@@ -2,6 +2,7 @@
 //!
 //! The loops need no Python: `cargo test --no-default-features` tests them without an interpreter.
 
+pub mod answers;
 #[cfg(feature = "python")]
 mod buffers;
 pub mod hashes;

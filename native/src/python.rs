@@ -6,12 +6,13 @@
 //!
 //! Work on a large buffer runs without the interpreter lock. The caller must not write to a buffer during a call.
 
+use crate::answers::Reading;
 use crate::buffers::{packed, untouched, written, Input};
 use crate::numbers::{Int32s, Int64s};
 use crate::objects::{untrack, TupleClass};
 use crate::produce::Topic;
 use crate::records::{Cursors, Description, Fields, Flaw, HeaderSource, Source, Strings};
-use crate::{hashes, produce, records};
+use crate::{answers, hashes, produce, records};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
@@ -180,6 +181,34 @@ fn decode_records<'py>(
     })?;
     let (code, batch) = outcome(flaw.or(false_one));
     Ok((found, code, batch, columns))
+}
+
+/// Decode the batches of a partition; return (records, columns, next offset, bytes made, epochs), see `answers::Found`.
+///
+/// None: a batch is compressed, damaged, too large or unusual.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+fn decode_answer<'py>(
+    py: Python<'py>,
+    batches: Any<'py>,
+    first_offset: i64,
+    checks_markers: bool,
+    checks_crc: bool,
+    batch_bytes: i64,
+    room_bytes: i64,
+) -> PyResult<Option<(usize, Bound<'py, PyByteArray>, i64, i64, Vec<(i64, i32)>)>> {
+    let batches = Input::of(&batches)?;
+    let bytes = batches.bytes();
+    let reading = Reading { first_offset, checks_markers, checks_crc, batch_bytes, room_bytes };
+    let Some(found) = working(py, bytes.len(), || answers::survey(bytes, &reading)) else { return Ok(None) };
+    let Ok(rows) = records::capacity(bytes, &found.batches) else { return Ok(None) };
+    let size = rows.checked_mul(records::COLUMN_BYTES).ok_or_else(|| PyMemoryError::new_err("too many records"))?;
+    let mut decoded = None;
+    let columns = written(py, size, |out| {
+        decoded = working(py, bytes.len(), || answers::decode(bytes, &found, first_offset, out));
+        Ok(())
+    })?;
+    Ok(decoded.map(|rows| (rows, columns, found.next_offset, found.made_bytes, found.epochs)))
 }
 
 /// Cut byte strings out of a blob.
@@ -670,9 +699,9 @@ mod fencepost_native {
 
     #[pymodule_export]
     use super::{
-        answer_produce, check_records, cut, decode_headers, decode_records, encode_headers, find_timestamp, gather,
-        make_records, partitions_of_blob, partitions_of_keys, plan_batches, read_produce, room, split_rows,
-        write_lists, write_records, xxh64_of_spans,
+        answer_produce, check_records, cut, decode_answer, decode_headers, decode_records, encode_headers,
+        find_timestamp, gather, make_records, partitions_of_blob, partitions_of_keys, plan_batches, read_produce, room,
+        split_rows, write_lists, write_records, xxh64_of_spans,
     };
     #[cfg(unix)]
     #[pymodule_export]

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby, islice, repeat
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fencepost.client.types import TimestampType, TopicPartition
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.records import engine
-from fencepost.protocol.records.batch import HEADER_BYTES, says_log_append_time
+from fencepost.protocol.records.batch import says_log_append_time
 from fencepost.protocol.records.columns import FEW, Columns, Numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_BATCH_START: Final = struct.Struct(">qii")  # base offset, length, partition leader epoch
 
 
 class Record(NamedTuple):
@@ -147,19 +144,6 @@ def _native_records(fetched: Fetched) -> list[Record]:
 def timestamp_type_of(records: Buffer) -> TimestampType:
     """Return the timestamp type of the first batch. A partition has one type unless its topic's settings changed."""
     return TimestampType.LOG_APPEND_TIME if says_log_append_time(records) else TimestampType.CREATE_TIME
-
-
-def epochs_of(records: Buffer) -> list[tuple[int, int]]:
-    """Return (base offset, leader epoch) of the first batch, and of each batch at which the epoch changes."""
-    found: list[tuple[int, int]] = []
-    at, last = 0, None
-    while at + HEADER_BYTES <= len(records):
-        base_offset, length, epoch = _BATCH_START.unpack_from(records, at)
-        if epoch != last:
-            found.append((base_offset, epoch))
-            last = epoch
-        at += 12 + max(length, HEADER_BYTES - 12)
-    return found
 
 
 def arrow_schema(*, headers: bool) -> pa.Schema:

@@ -30,7 +30,7 @@ def old_message(offset: int, magic: int) -> bytes:
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_old_messages_end_what_can_be_read(magic: int, compression: str) -> None:
     data = at(0, b"a", b"b", compression=compression) + old_message(2, magic) + at(3, b"c", compression=compression)
-    columns, unreadable, _ = decode_readable(data, start_offset=1)
+    columns, unreadable, _, _ = decode_readable(data, start_offset=1)
     assert columns.values() == [b"b"]
     assert columns.next_offset == 2
     assert unreadable is not None
@@ -39,7 +39,7 @@ def test_old_messages_end_what_can_be_read(magic: int, compression: str) -> None
     with pytest.raises(UnsupportedMagic):
         decode_batches(data)
     # On its own at the end of a fetch it is shorter than a header of today.
-    columns, unreadable, _ = decode_readable(old_message(2, magic), start_offset=2)
+    columns, unreadable, _, _ = decode_readable(old_message(2, magic), start_offset=2)
     assert len(columns) == 0
     assert unreadable is not None
     assert unreadable[:2] == (2, 3)
@@ -48,7 +48,7 @@ def test_old_messages_end_what_can_be_read(magic: int, compression: str) -> None
 def test_a_bad_batch_is_passed_by_the_offset_in_its_header() -> None:
     bad = bytearray(at(5, b"x", b"y", b"z"))
     bad[-1] ^= 0xFF
-    columns, unreadable, _ = decode_readable(bytes(bad) + at(8, b"a"), start_offset=6)
+    columns, unreadable, _, _ = decode_readable(bytes(bad) + at(8, b"a"), start_offset=6)
     assert (len(columns), columns.next_offset) == (0, 6)
     assert unreadable is not None
     assert unreadable[:2] == (6, 8)
@@ -57,10 +57,10 @@ def test_a_bad_batch_is_passed_by_the_offset_in_its_header() -> None:
 
 def test_reading_pauses_where_there_is_no_room() -> None:
     data = b"".join(at(number, bytes([number]) * 1000, compression="zstd") for number in range(5))
-    columns, unreadable, made_bytes = decode_readable(data, room_bytes=1500)
+    columns, unreadable, made_bytes, _ = decode_readable(data, room_bytes=1500)
     assert (columns.offsets.tolist(), columns.next_offset, unreadable) == ([0, 1], 2, None)
     assert 2000 <= made_bytes < 2200
-    columns, unreadable, _ = decode_readable(data, room_bytes=0, start_offset=4)
+    columns, unreadable, _, _ = decode_readable(data, room_bytes=0, start_offset=4)
     assert (columns.offsets.tolist(), columns.next_offset, unreadable) == ([4], 5, None)
 
 
@@ -71,7 +71,7 @@ TINY = 1000
 def test_tiny_records_pause_reading_too() -> None:
     data = b"".join(at(number * TINY, *[b""] * TINY) for number in range(5))
     assert len(data) < 5 * TINY * 11
-    columns, unreadable, made_bytes = decode_readable(data, room_bytes=100_000)
+    columns, unreadable, made_bytes, _ = decode_readable(data, room_bytes=100_000)
     assert (len(columns), columns.next_offset, unreadable) == (2 * TINY, 2 * TINY, None)
     assert made_bytes == 2 * TINY * 52
     arrays = [getattr(columns, name) for name in Columns.__slots__ if name not in ("blob", "next_offset")]
@@ -82,7 +82,7 @@ def test_tiny_records_pause_reading_too() -> None:
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_a_batch_of_too_many_tiny_records_is_named(compression: str) -> None:
     data = at(0, b"before") + at(1, *[b""] * TINY, compression=compression)
-    columns, unreadable, _ = decode_readable(data, max_batch_bytes=40_000)
+    columns, unreadable, _, _ = decode_readable(data, max_batch_bytes=40_000)
     assert columns.values() == [b"before"]
     assert unreadable is not None
     assert isinstance(unreadable.error, DecompressionLimit)
@@ -92,6 +92,6 @@ def test_a_batch_of_too_many_tiny_records_is_named(compression: str) -> None:
 def test_a_count_that_is_a_lie_is_corrupt_and_not_too_large() -> None:
     batch = bytearray(at(0, b"a"))
     batch[57:61] = struct.pack(">i", 2**31 - 1)
-    _, unreadable, _ = decode_readable(bytes(batch), check_crc=False)
+    _, unreadable, _, _ = decode_readable(bytes(batch), check_crc=False)
     assert unreadable is not None
     assert isinstance(unreadable.error, CorruptBatch)

@@ -15,7 +15,7 @@ from uuid import UUID
 from fencepost.client.consumer.fetch_sessions import FINAL_EPOCH, Plan, ReadSession, Wanted
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.records import Fetched, epochs_of, timestamp_type_of
+from fencepost.client.records import Fetched, timestamp_type_of
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import (
@@ -247,7 +247,7 @@ def _answer(
         return Answer(result.error_code, None, *told), 0
     committed = settings.isolation is Isolation.READ_COMMITTED
     try:
-        columns, unreadable, made_bytes = decode_readable(
+        columns, unreadable, made_bytes, epochs = decode_readable(
             result.records,
             start_offset=offset,
             aborted=(result.aborted or ()) if committed else None,
@@ -259,8 +259,7 @@ def _answer(
             what = f"{len(result.records)} bytes came, and no whole batch that reaches offset {offset}"
             unreadable = Unreadable(offset, offset + 1, WireError(what))
         error = None if unreadable is None else _corrupt(partition, unreadable)
-        kind, epochs = timestamp_type_of(result.records), epochs_of(result.records)
-        fetched = Fetched(partition, columns, columns.next_offset, kind, epochs)
+        fetched = Fetched(partition, columns, columns.next_offset, timestamp_type_of(result.records), epochs)
     except Exception as unexpected:  # noqa: BLE001 (the next poll raises it, and the other partitions continue)
         return Answer(0, None, *told, error=unexpected), 0
     return Answer(0, fetched, *told, error=error), made_bytes

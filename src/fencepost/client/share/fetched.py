@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from fencepost.client.records import Fetched, SharedRecord, epochs_of, timestamp_type_of, to_records
+from fencepost.client.records import Fetched, SharedRecord, timestamp_type_of, to_records
 from fencepost.client.types import TopicPartition
 from fencepost.errors import CorruptRecordError, DecompressionLimitError
 from fencepost.protocol.errors import DecompressionLimit
@@ -45,14 +45,14 @@ def take(
     error: CorruptRecordError | None = None
     kind = timestamp_type_of(data)
     while len(data):
-        columns, flaw, _ = decode_readable(
+        columns, flaw, _, epochs = decode_readable(
             data,
             start_offset=min(counts, default=0),
             aborted=None,
             check_crc=check_crcs,
             max_batch_bytes=max_batch_bytes,
         )
-        for record in to_records(Fetched(place, columns, columns.next_offset, kind, epochs_of(data))):
+        for record in to_records(Fetched(place, columns, columns.next_offset, kind, epochs)):
             count = counts.pop(record.offset, None)
             if count is not None:
                 records.append(SharedRecord.of(record, count))

@@ -13,6 +13,7 @@ from fencepost.protocol.records import engine, native_loops
 from fencepost.protocol.records.aborted import AbortedFilter
 from fencepost.protocol.records.batch import (
     HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
     BatchHeader,
     iter_batches,
     verify_crc,
@@ -26,6 +27,7 @@ __all__ = ["DecodedRecords", "Unreadable", "decode_batches", "decode_readable"]
 _MIN_RECORD_BYTES: Final = 7  # one byte each: length, attributes, two deltas, two lengths, header count
 _FEW: Final = 2  # up to this number of records, plain Python is as fast
 _OFFSET: Final = struct.Struct(">q")
+_BATCH_START: Final = struct.Struct(">qii")  # base offset, length, partition leader epoch
 _LAST: Final = 2**63 - 1  # the largest offset
 
 
@@ -41,11 +43,13 @@ class DecodedRecords(NamedTuple):
     """The records up to the first unreadable batch, or up to the limit of a call.
 
     `columns.next_offset` is the offset at which to go on. `made_bytes` counts decompressed bytes and columns.
+    `epochs` has the base offset and leader epoch of the first batch, and of each batch at which the epoch changes.
     """
 
     columns: Columns
     unreadable: Unreadable | None
     made_bytes: int
+    epochs: Sequence[tuple[int, int]]
 
 
 def decode_batches(
@@ -106,6 +110,17 @@ def decode_readable(
         dropped.
     """
     first_offset = -1 if start_offset is None else start_offset
+    if engine.is_native and skip_control and not aborted:
+        plain = native_loops.decode_answer(
+            memoryview(buffer),
+            first_offset,
+            checks_markers=aborted is not None,
+            checks_crc=check_crc,
+            batch_bytes=max_batch_bytes,
+            room_bytes=room_bytes,
+        )
+        if plain is not None:
+            return DecodedRecords(plain[0], None, *plain[1:])
     walk = _Walk(buffer, first_offset, AbortedFilter(aborted) if aborted is not None else None, skip_control, check_crc)
     chosen = list(walk)
     opened = _open(chosen, max_batch_bytes, room_bytes)
@@ -120,7 +135,20 @@ def decode_readable(
         flaw = flaw._replace(offset=max(flaw.offset, first_offset), next_offset=max(flaw.next_offset, first_offset + 1))
         next_offset = flaw.offset
     columns.next_offset = max(first_offset, next_offset)
-    return DecodedRecords(columns, flaw, opened.made_bytes)
+    return DecodedRecords(columns, flaw, opened.made_bytes, epochs_of(buffer))
+
+
+def epochs_of(records: Buffer) -> list[tuple[int, int]]:
+    """Return (base offset, leader epoch) of the first batch, and of each batch at which the epoch changes."""
+    found: list[tuple[int, int]] = []
+    at, last = 0, None
+    while at + HEADER_BYTES <= len(records):
+        base_offset, length, epoch = _BATCH_START.unpack_from(records, at)
+        if epoch != last:
+            found.append((base_offset, epoch))
+            last = epoch
+        at += LENGTH_PREFIX_BYTES + max(length, HEADER_BYTES - LENGTH_PREFIX_BYTES)
+    return found
 
 
 # A batch to decode, and its position in the buffer.

@@ -6,14 +6,14 @@ Every loop checks each position before it reads or writes there, and returns one
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Final
 
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records import engine
 from fencepost.protocol.records.columns import Columns, Description
 
-__all__ = ["BAD_HEADERS", "EXPLANATIONS", "OK", "check_many", "decode_sections", "find_timestamp"]
+__all__ = ["BAD_HEADERS", "EXPLANATIONS", "OK", "check_many", "decode_answer", "decode_sections", "find_timestamp"]
 
 OK: Final = 0
 BAD_HEADERS: Final = 4
@@ -29,13 +29,10 @@ EXPLANATIONS: Final = {
     8: "the records do not fit where they should go",
 }
 
-# Columns in the order of the native module, as (index in the order of `Columns`, type code).
-_LAYOUT: Final[tuple[tuple[int, Literal["q", "i"]], ...]] = (
-    *((0, "q"), (1, "q"), (2, "q"), (4, "q"), (6, "q")),
-    *((3, "i"), (5, "i"), (7, "i")),
-)
-_WIDTHS: Final[dict[str, int]] = {"q": 8, "i": 4}
-_ROW_BYTES: Final = sum(_WIDTHS[kind] for _, kind in _LAYOUT)
+# The native module writes five columns of int64, then three of int32.
+_LONGS, _INTS = 5, 3
+_ROW_BYTES: Final = _LONGS * 8 + _INTS * 4
+_MAX_INT64: Final = 2**63 - 1
 
 
 def decode_sections(
@@ -43,14 +40,50 @@ def decode_sections(
 ) -> tuple[Columns, tuple[int, str] | None]:
     """Decode like `spans.decode_sections`."""
     found, code, place, packed = engine.native.decode_records(blob, batches, first_offset)
+    return _columns(blob, packed, found), None if code == OK else (place, EXPLANATIONS[code])
+
+
+def decode_answer(
+    batches: memoryview,
+    first_offset: int,
+    *,
+    checks_markers: bool,
+    checks_crc: bool,
+    batch_bytes: int,
+    room_bytes: int | None,
+) -> tuple[Columns, int, list[tuple[int, int]]] | None:
+    """Decode all batches of a partition, if they are plain and sound.
+
+    Args:
+        batches: The batches of a Fetch response.
+        first_offset: Drop records below it.
+        checks_markers: Return None for a control batch that is not a usual marker.
+        checks_crc: Return None if a CRC is wrong.
+        batch_bytes: Largest size of the columns of a batch, in bytes.
+        room_bytes: Largest size of the columns of all batches before the last, in bytes; None: no limit.
+
+    Returns:
+        The columns, their size in bytes, and the leader epochs as `decoding.epochs_of` finds them. None if a batch
+        is compressed, damaged, too large or unusual.
+    """
+    room = _MAX_INT64 if room_bytes is None else room_bytes
+    found = engine.native.decode_answer(batches, first_offset, checks_markers, checks_crc, batch_bytes, room)
+    if found is None:
+        return None
+    rows, packed, next_offset, made_bytes, epochs = found
+    columns = _columns(batches, packed, rows) if rows else Columns.empty()
+    columns.next_offset = next_offset
+    return columns, made_bytes, epochs
+
+
+def _columns(blob: memoryview, packed: bytearray, found: int) -> Columns:
+    """Return the first `found` rows of the packed columns."""
     rows, whole = len(packed) // _ROW_BYTES, memoryview(packed)
-    columns: list[Any] = [None] * len(_LAYOUT)
-    start = 0
-    for index, kind in _LAYOUT:
-        width = _WIDTHS[kind]
-        columns[index] = whole[start : start + found * width].cast(kind)
-        start += rows * width
-    return Columns(blob, *columns), None if code == OK else (place, EXPLANATIONS[code])
+    behind = _LONGS * 8 * rows
+    longs, ints = whole[:behind].cast("q"), whole[behind:].cast("i")
+    offsets, timestamps, keys, values, headers = [longs[rows * each : rows * each + found] for each in range(_LONGS)]
+    key_sizes, value_sizes, header_sizes = [ints[rows * each : rows * each + found] for each in range(_INTS)]
+    return Columns(blob, offsets, timestamps, keys, key_sizes, values, value_sizes, headers, header_sizes)
 
 
 def check_many(section: Buffer, count: int, base_timestamp: int) -> tuple[int, int, int]:

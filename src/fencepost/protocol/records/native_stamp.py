@@ -1,3 +1,3 @@
 """Stamp of the native module that belongs to these sources. Written by tools/native_stamp.py."""
 
-STAMP = "3e29572976276183"
+STAMP = "c2b9f0d48618c0a3"
