@@ -475,17 +475,17 @@ fn write_records<'py>(
     Ok((code, row, batch, moved))
 }
 
-/// Copy byte strings behind each other; return (code, row, bounds, bytes).
+/// Copy the byte strings of columns behind each other; return (code, row, bounds, bytes).
 #[pyfunction]
 fn gather<'py>(
     py: Python<'py>,
-    strings: Three<'py>,
+    columns: Vec<Three<'py>>,
 ) -> PyResult<(u8, usize, Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
-    let column = Column::of(&strings)?;
-    let strings = column.strings(None, true)?;
-    let rows = strings.lengths.len();
+    let columns = columns.iter().map(Column::of).collect::<PyResult<Vec<_>>>()?;
+    let strings = columns.iter().map(|column| column.strings(None, true)).collect::<PyResult<Vec<_>>>()?;
+    let rows = strings.iter().map(|column| column.lengths.len()).sum::<usize>();
     // The sum of lengths may be larger than the blob, because strings may overlap. It is not taken before all are seen.
-    let total = match records::total_length(strings) {
+    let total = match records::total_length(&strings) {
         Ok(total) => total,
         Err(flaw) => return Ok((flaw.code, flaw.row, PyByteArray::new(py, &[]), PyByteArray::new(py, &[]))),
     };
@@ -495,7 +495,7 @@ fn gather<'py>(
     let mut copied = None;
     let bounds = written(py, size, |bounds| {
         copied = Some(written(py, total, |out| {
-            flaw = working(py, total, || records::gather(strings, bounds, out).err());
+            flaw = working(py, total, || records::gather(&strings, bounds, out).err());
             Ok(())
         })?);
         Ok(())

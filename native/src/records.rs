@@ -545,18 +545,26 @@ fn time_delta(time_of: &[i64], row: usize) -> i64 {
 
 // ---- columns for Arrow
 
-/// Sum of the lengths that are not null, if all strings lie inside of the blob.
-pub fn total_length(strings: Strings<'_>) -> Result<usize, Flaw> {
+/// Each string of these columns, with its row among all.
+fn each<'a>(columns: &'a [Strings<'a>]) -> impl Iterator<Item = Result<(usize, Option<&'a [u8]>), Flaw>> + 'a {
+    let places = columns.iter().flat_map(|column| (0..column.lengths.len()).map(move |row| (column, row)));
+    places.enumerate().map(|(row, (column, place))| {
+        let string = column.cut(column.starts.get(place), column.lengths.get(place));
+        string.map(|string| (row, string)).map_err(|code| Flaw { code, row })
+    })
+}
+
+/// Sum of the lengths that are not null, if all strings lie inside of their blobs.
+pub fn total_length(columns: &[Strings<'_>]) -> Result<usize, Flaw> {
     let mut total = 0usize;
-    for row in 0..strings.lengths.len() {
-        let string = strings.cut(strings.starts.get(row), strings.lengths.get(row));
-        total = total.saturating_add(string.map_err(|code| Flaw { code, row })?.map_or(0, <[u8]>::len));
+    for found in each(columns) {
+        total = total.saturating_add(found?.1.map_or(0, <[u8]>::len));
     }
     Ok(total)
 }
 
 /// Copy the strings behind each other into `out`, and the position of each and the end of the last to `bounds` (int64).
-pub fn gather(strings: Strings<'_>, bounds: &mut [u8], out: &mut [u8]) -> Result<(), Flaw> {
+pub fn gather(columns: &[Strings<'_>], bounds: &mut [u8], out: &mut [u8]) -> Result<(), Flaw> {
     let mut rooms = bounds.chunks_exact_mut(8);
     let mut bound = |at: usize| {
         if let Some(room) = rooms.next() {
@@ -565,11 +573,11 @@ pub fn gather(strings: Strings<'_>, bounds: &mut [u8], out: &mut [u8]) -> Result
     };
     bound(0);
     let mut writer = Writer { out, at: 0 };
-    for row in 0..strings.lengths.len() {
-        let flaw = |code| Flaw { code, row };
-        let string = strings.cut(strings.starts.get(row), strings.lengths.get(row)).map_err(flaw)?.unwrap_or_default();
+    for found in each(columns) {
+        let (row, string) = found?;
+        let string = string.unwrap_or_default();
         if string.len() > writer.room() {
-            return Err(flaw(OVERFULL));
+            return Err(Flaw { code: OVERFULL, row });
         }
         writer.bytes(string);
         bound(writer.at);

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from itertools import accumulate, product
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.protocol.errors import CorruptBatch, WireError
+from fencepost.protocol.records.arrays import gather
 from fencepost.protocol.records.arrow import columns_to_arrow
 from fencepost.protocol.records.batch import CODECS, HEADER_BYTES, iter_batches, parse_header, seal, verify_crc
 from fencepost.protocol.records.columns import Columns, Record
 from fencepost.protocol.records.decoding import decode_batches, decode_readable
 from fencepost.protocol.records.encoding import encode_batch
+from fencepost.protocol.records.plain_arrays import Spans
 from tests.support.array_batches import encode_batches
 from tests.support.engines import ENGINES, engine
 
@@ -195,3 +198,28 @@ def test_any_bytes_raise_or_are_walked(data: bytes) -> None:
         return
     assert total == 0 or total >= HEADER_BYTES
     check_inside(columns)
+
+
+spans = st.lists(st.tuples(st.integers(-2, 12), st.integers(-1, 6)), max_size=5)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=12), spans), max_size=4))
+def test_both_forms_join_the_same_strings(described: list[tuple[bytes, list[tuple[int, int]]]]) -> None:
+    columns = [
+        Spans(
+            np.frombuffer(blob, np.uint8),
+            np.array([start for start, _ in cuts], np.int64),
+            np.array([length for _, length in cuts], np.int32),
+        )
+        for blob, cuts in described
+    ]
+    made: list[object] = []
+    for name in ENGINES:
+        with engine(name):
+            try:
+                bounds, strings = gather(columns)
+            except CorruptBatch as error:
+                made.append(str(error))
+            else:
+                made.append((bounds.tolist(), strings.tobytes()))
+    assert made[0] == made[1]

@@ -195,7 +195,7 @@ def _column(pieces: Sequence[Fetched], name: str) -> list[pa.Array]:
     import numpy as np
     import pyarrow as pa
 
-    from fencepost.protocol.records.arrow import column_to_arrow, numbers, repeated
+    from fencepost.protocol.records.arrow import column_to_arrow, numbers, repeated, strings_to_arrow
 
     rows = [len(piece.columns) for piece in pieces]
 
@@ -216,6 +216,8 @@ def _column(pieces: Sequence[Fetched], name: str) -> list[pa.Array]:
         case "timestamp":
             times = joined(piece.columns.timestamps for piece in pieces)
             return [numbers(times * 1000, pa.timestamp("us", tz="UTC"))]
+        case "key" | "value":
+            return strings_to_arrow([piece.columns for piece in pieces], name)
         case _:
             return [column_to_arrow(piece.columns, name) for piece in pieces]
 

@@ -74,7 +74,7 @@ def test_columns_that_do_not_fit_are_refused(native: Any) -> None:
     ]
     for each in wrong:
         with pytest.raises(ValueError, match="column"):
-            native.gather(each)
+            native.gather([each])
         with pytest.raises(ValueError, match="column"):
             native.decode_headers(each)
     for columns in ((1, wrong[0], EMPTY, EMPTY, array("q", [0])), (2, ONE, EMPTY, EMPTY, array("q", [0]))):
@@ -106,7 +106,7 @@ def test_hostile_numbers_are_refused_before_memory_is_taken(native: Any) -> None
     assert native.decode_records(b"abc", [(-1, 3, 1, 0, 0, 0, None)], 0)[:3] == (0, 8, 0)
     for start, length in ((huge, 3), (-huge, 3), (1, 3), (0, 2**31 - 1)):
         outside = (b"abc", array("q", [start]), array("i", [length]))
-        assert native.gather(outside)[:2] == (6, 0)
+        assert native.gather([outside])[:2] == (6, 0)
         assert native.decode_headers(outside)[:2] == (6, 0)
         assert native.plan_batches((1, outside, EMPTY, EMPTY, array("q", [0])), 1_000)[:2] == (6, 0)
         assert native.encode_headers(array("q", [0]), array("i", [1]), outside, ONE)[:2] == (6, 0)

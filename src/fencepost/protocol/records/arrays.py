@@ -5,6 +5,7 @@ Each function uses the native loops, or their twins in plain_arrays.py (engine.p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -93,15 +94,15 @@ def encode_headers(firsts: Int64s, counts: Int32s, keys: Spans, values: Spans) -
 # ---- decoding
 
 
-def gather(spans: Spans) -> tuple[Int64s, Bytes]:
-    """Copy the strings without gaps; return the position of each and the end of the last, and the bytes.
+def gather(columns: Sequence[Spans]) -> tuple[Int64s, Bytes]:
+    """Copy the strings of all columns without gaps; return the position of each and the end of the last, and the bytes.
 
     Raises:
-        CorruptBatch: A string lies outside of the blob.
+        CorruptBatch: A string lies outside of its blob.
     """
     if not engine.is_native:
-        return plain_arrays.gather(spans)
-    code, row, bounds, strings = engine.native.gather(spans)
+        return plain_arrays.gather(columns)
+    code, row, bounds, strings = engine.native.gather(columns)
     if code != OK:
         raise CorruptBatch(f"record {row}: {EXPLANATIONS[code]}")
     return np.frombuffer(bounds, np.int64), np.frombuffer(strings, np.uint8)

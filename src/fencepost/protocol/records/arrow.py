@@ -6,6 +6,7 @@ once, or shared as binary_view. From Arrow, the encoder reads the arrays' own bu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Unpack
 
 import numpy as np
@@ -17,7 +18,16 @@ from fencepost.protocol.records.columns import Columns
 from fencepost.protocol.records.plain_arrays import ALL_NULL, Int64s, SourceColumns, Spans
 from fencepost.protocol.records.sealing import MAX_BATCH_BYTES
 
-__all__ = ["HEADERS_TYPE", "column_to_arrow", "columns_to_arrow", "encode_arrow", "numbers", "repeated", "valid_rows"]
+__all__ = [
+    "HEADERS_TYPE",
+    "column_to_arrow",
+    "columns_to_arrow",
+    "encode_arrow",
+    "numbers",
+    "repeated",
+    "strings_to_arrow",
+    "valid_rows",
+]
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -36,21 +46,40 @@ def column_to_arrow(columns: Columns, name: str, *, views: bool = False) -> pa.A
     Raises:
         KeyError: There is no column of this name.
     """
-    to_array = _views if views else _gathered
     match name:
         case "offset":
             return numbers(np.asarray(columns.offsets))
         case "timestamp":
             return numbers(np.asarray(columns.timestamps))
+        case "headers":
+            return _headers_to_arrow(columns)
+        case _:
+            spans = _spans_of(columns, name)
+            return _views(spans) if views else _gathered([spans])
+
+
+def strings_to_arrow(pieces: Sequence[Columns], name: str) -> list[pa.Array]:
+    """Return the keys or the values of all pieces like `column_to_arrow`, in one array if it has less than 2 GiB."""
+    columns = [_spans_of(piece, name) for piece in pieces]
+    lengths = _joined_lengths(columns)
+    if int(np.maximum(lengths, 0).sum(dtype=np.int64)) > _INT32_MAX:
+        return [_gathered([spans]) for spans in columns]
+    return [_gathered(columns, lengths)]
+
+
+def _joined_lengths(columns: Sequence[Spans]) -> Any:
+    return columns[0].lengths if len(columns) == 1 else np.concatenate([spans.lengths for spans in columns])
+
+
+def _spans_of(columns: Columns, name: str) -> Spans:
+    match name:
         case "key":
             starts, lengths = columns.key_start, columns.key_length
         case "value":
             starts, lengths = columns.value_start, columns.value_length
-        case "headers":
-            return _headers_to_arrow(columns)
         case _:
             raise KeyError(name)
-    return to_array(Spans(np.frombuffer(columns.blob, np.uint8), np.asarray(starts), np.asarray(lengths)))
+    return Spans(np.frombuffer(columns.blob, np.uint8), np.ascontiguousarray(starts), np.ascontiguousarray(lengths))
 
 
 def columns_to_arrow(columns: Columns, *, headers: bool = False, views: bool = False) -> pa.RecordBatch:
@@ -139,12 +168,13 @@ def _validity(lengths: Any) -> tuple[pa.Buffer | None, int]:
     return pa.py_buffer(np.packbits(lengths >= 0, bitorder="little")), nulls
 
 
-def _gathered(spans: Spans) -> pa.Array:
-    rows, lengths = len(spans.lengths), spans.lengths
+def _gathered(columns: Sequence[Spans], lengths: Any = None) -> pa.Array:
+    """Return the strings of all columns, whose arrays must be contiguous. `lengths` are those of all, if known."""
+    lengths = _joined_lengths(columns) if lengths is None else lengths
+    rows = len(lengths)
     if rows and int(lengths.max()) < 0:
         return pa.nulls(rows, pa.binary())
-    starts = np.ascontiguousarray(spans.starts)
-    bounds, strings = gather(Spans(spans.blob, starts, np.ascontiguousarray(lengths)))
+    bounds, strings = gather(columns)
     is_large = len(strings) > _INT32_MAX
     offsets = bounds if is_large else bounds.astype(np.int32)
     validity, nulls = _validity(lengths)
@@ -183,8 +213,8 @@ def _headers_to_arrow(columns: Columns) -> pa.Array:
     lengths = np.ascontiguousarray(columns.header_length)
     blob = np.frombuffer(columns.blob, np.uint8)
     bounds, key_spans, value_spans = decode_headers(Spans(blob, np.ascontiguousarray(columns.header_start), lengths))
-    keys = _text(_gathered(key_spans))
-    values = _gathered(value_spans).cast(pa.binary())
+    keys = _text(_gathered([key_spans]))
+    values = _gathered([value_spans]).cast(pa.binary())
     pairs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS_TYPE.value_type))
     validity, nulls = _validity(np.where(lengths > 1, lengths, -1))
     buffers = [validity, pa.py_buffer(bounds.astype(np.int32))]

@@ -1,3 +1,3 @@
 """Stamp of the native module that belongs to these sources. Written by tools/native_stamp.py."""
 
-STAMP = "c2b9f0d48618c0a3"
+STAMP = "3e25926c25e2cf08"

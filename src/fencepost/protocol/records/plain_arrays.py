@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -121,9 +122,11 @@ def encode_headers(firsts: Int64s, counts: Int32s, keys: Spans, values: Spans) -
     return np.frombuffer(b"".join(sections), np.uint8), np.empty(0, np.int64), lengths
 
 
-def gather(spans: Spans) -> tuple[Int64s, Bytes]:
+def gather(columns: Sequence[Spans]) -> tuple[Int64s, Bytes]:
     """Copy like `arrays.gather`."""
-    strings = [each or b"" for each in _strings(spans, CorruptBatch) or []]
+    strings: list[bytes] = []
+    for spans in columns:
+        strings += [each or b"" for each in _strings(spans, CorruptBatch, len(strings)) or []]
     bounds = np.fromiter(accumulate(map(len, strings), initial=0), np.int64, len(strings) + 1)
     return bounds, np.frombuffer(b"".join(strings), np.uint8)
 
@@ -145,14 +148,14 @@ def decode_headers(sections: Spans) -> tuple[Any, ...]:
     return (np.array(bounds, np.int64), *(np.array(numbers, kind) for numbers, kind in named))
 
 
-def _strings(spans: Spans, error: type[Exception] = ValueError) -> list[bytes | None] | None:
-    """Return the strings of a column; None if all are null."""
+def _strings(spans: Spans, error: type[Exception] = ValueError, first_row: int = 0) -> list[bytes | None] | None:
+    """Return the strings of a column; None if all are null. `first_row` is the number of its first row in errors."""
     if not len(spans.lengths):
         return None
     blob, lengths = spans.blob.tobytes(), spans.lengths.tolist()
     starts = spans.starts.tolist() or list(accumulate((max(length, 0) for length in lengths), initial=0))[:-1]
     strings: list[bytes | None] = []
-    for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+    for row, (start, length) in enumerate(zip(starts, lengths, strict=True), first_row):
         if length > 0 and not 0 <= start <= len(blob) - length:
             raise error(f"record {row}: {EXPLANATIONS[_OUTSIDE_BLOB]}")
         strings.append(None if length < 0 else blob[start : start + length] if length else b"")

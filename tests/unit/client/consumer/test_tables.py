@@ -12,6 +12,7 @@ from fencepost.client.types import TimestampType, TopicPartition
 from fencepost.protocol.records.columns import Header
 from fencepost.protocol.records.decoding import decode_batches
 from fencepost.protocol.records.encoding import encode_batch
+from tests.support.engines import ENGINES, engine
 
 Rows = Sequence[tuple[bytes | None, bytes | None, int]]
 NONE: Sequence[Header] = ()
@@ -37,11 +38,13 @@ PIECES = [
 ]
 
 
+@pytest.mark.parametrize("form", ENGINES)
 @pytest.mark.parametrize("headers", [False, True])
 @pytest.mark.parametrize("count", range(len(PIECES) + 1))
-def test_the_rows_of_all_pieces_stand_behind_each_other(count: int, headers: bool) -> None:
+def test_the_rows_of_all_pieces_stand_behind_each_other(count: int, headers: bool, form: str) -> None:
     pieces = PIECES[:count]
-    table = to_table(iter(pieces), headers=headers)
+    with engine(form):
+        table = to_table(iter(pieces), headers=headers)
     table.validate(full=True)
     assert table.schema == arrow_schema(headers=headers)
     assert table.to_pylist() == [row for piece in pieces for row in to_arrow(piece, headers=headers).to_pylist()]
@@ -53,12 +56,11 @@ def test_the_rows_of_all_pieces_stand_behind_each_other(count: int, headers: boo
     assert table["timestamp"].cast(pa.int64()).to_pylist() == [one.timestamp_ms * 1000 for one in records]
 
 
-def test_what_a_partition_adds_is_its_keys_and_values() -> None:
+def test_many_partitions_make_one_array_for_each_column() -> None:
     """A thousand partitions with a few records each: to make a column for each of them was most of the time."""
     table = to_table([PIECES[0]._replace(partition=TopicPartition("a", n)) for n in range(50)])
     chunks = {name: table[name].num_chunks for name in table.column_names}
-    once = ["topic", "partition", "offset", "timestamp", "timestampType"]
-    assert [chunks[name] for name in once] == [1, 1, 1, 1, 1]
+    assert set(chunks.values()) == {1}
     assert table["partition"].to_pylist() == [n for n in range(50) for _ in range(2)]
 
 
