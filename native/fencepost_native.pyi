@@ -11,6 +11,7 @@ _Buffer: TypeAlias = Any
 _Strings: TypeAlias = tuple[_Buffer, _Buffer, _Buffer]
 _Columns: TypeAlias = tuple[int, _Strings, _Strings, _Strings, _Buffer]
 _Field: TypeAlias = bytes | bytearray | memoryview | None
+_Request = TypeVar("_Request", bound=tuple[Any, ...])
 _Cursors: TypeAlias = tuple[int, int, int]
 
 _Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
@@ -83,19 +84,8 @@ def split_rows(chosen: Sequence[int]) -> dict[int, list[int]]: ...
 def partitions_of_blob(blob: _Buffer, ends: _Buffer, partitions: int) -> bytearray: ...
 def xxh64_of_spans(blob: _Buffer, bounds: _Buffer) -> bytearray: ...
 def read_produce(
-    frame: _Buffer,
-) -> (
-    tuple[
-        int,
-        int,
-        str | None,
-        str | None,
-        int,
-        int,
-        list[tuple[str | bytes, int, int, int, tuple[int, ...], tuple[int, int, int] | None]],
-    ]
-    | None
-): ...
+    frame: _Buffer, classes: tuple[type[_Request], type[tuple[Any, ...]], type[tuple[Any, ...]], type[tuple[Any, ...]]]
+) -> _Request | None: ...
 def answer_produce(
     version: int, correlation_id: int, results: Sequence[tuple[str | bytes, int, int, int, int]]
 ) -> bytes: ...

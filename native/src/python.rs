@@ -15,8 +15,9 @@ use crate::records::{Cursors, Description, Fields, Flaw, HeaderSource, Source, S
 use crate::{answers, hashes, produce, records};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyInt, PyList, PySlice, PyString, PyTuple, PyType};
 use std::collections::HashMap;
+use std::convert::Infallible;
 
 /// From this size on, other threads run meanwhile. Below it, giving the lock away costs more than it brings.
 const LARGE_BYTES: usize = 64 * 1024;
@@ -623,42 +624,83 @@ fn xxh64_of_spans<'py>(py: Python<'py>, blob: Any<'py>, bounds: Any<'py>) -> PyR
 
 // ---- requests
 
-/// Read a Produce request; return None unless it has the common form (produce.rs), else (version, correlation id, client
-/// id, transactional id, acks, timeout in ms, batches). A batch is (topic's name, or its id as bytes; partition; start
-/// and end of the batch in the frame; the header's fields; the fields of `Checked`, or None if the records are compressed).
+/// Classes of tuples: request, batch, header, facts about records.
+type ProduceClasses<'py> = (Bound<'py, PyType>, Bound<'py, PyType>, Bound<'py, PyType>, Bound<'py, PyType>);
+
+fn number<'py, T>(py: Python<'py>, value: T) -> Any<'py>
+where
+    T: IntoPyObject<'py, Target = PyInt, Output = Bound<'py, PyInt>, Error = Infallible>,
+{
+    match value.into_pyobject(py) {
+        Ok(made) => made.into_any(),
+        Err(never) => match never {},
+    }
+}
+
+fn text_or_none<'py>(py: Python<'py>, text: Option<&str>) -> Any<'py> {
+    text.map_or_else(|| py.None().into_bound(py), |text| PyString::new(py, text).into_any())
+}
+
+/// Read a Produce request as instances of these classes; return None unless it has the common form (produce.rs).
+///
+/// A request is (version, correlation id, client id, transactional id, acks, timeout in ms, list of batches). A batch is
+/// (topic's name, or its id as bytes; partition; its part of the frame; header; facts about the records, or None if they
+/// are compressed).
 #[pyfunction]
-fn read_produce<'py>(py: Python<'py>, frame: Any<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+fn read_produce<'py>(
+    py: Python<'py>,
+    frame: Any<'py>,
+    classes: ProduceClasses<'py>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
     let input = Input::of(&frame)?;
     let bytes = input.bytes();
     let Some(request) = working(py, bytes.len(), || produce::read(bytes)) else { return Ok(None) };
-    let mut batches = Vec::with_capacity(request.batches.len());
+    let (request_class, batch_class) = (TupleClass::of(&classes.0)?, TupleClass::of(&classes.1)?);
+    let (header_class, facts_class) = (TupleClass::of(&classes.2)?, TupleClass::of(&classes.3)?);
+    let slice = py.get_type::<PySlice>(); // PySlice::new does not release its numbers
+    let batches = PyList::empty(py);
     for batch in &request.batches {
         let topic = match batch.topic {
             Topic::Name(name) => PyString::new(py, name).into_any(),
             Topic::Id(id) => PyBytes::new(py, &id).into_any(),
         };
-        let header = &batch.header;
-        let fields: [Any<'py>; 13] = [
-            header.base_offset.into_pyobject(py)?.into_any(),
-            header.batch_length.into_pyobject(py)?.into_any(),
-            header.leader_epoch.into_pyobject(py)?.into_any(),
-            header.magic.into_pyobject(py)?.into_any(),
-            header.crc.into_pyobject(py)?.into_any(),
-            header.attributes.into_pyobject(py)?.into_any(),
-            header.last_offset_delta.into_pyobject(py)?.into_any(),
-            header.base_timestamp.into_pyobject(py)?.into_any(),
-            header.max_timestamp.into_pyobject(py)?.into_any(),
-            header.producer_id.into_pyobject(py)?.into_any(),
-            header.producer_epoch.into_pyobject(py)?.into_any(),
-            header.base_sequence.into_pyobject(py)?.into_any(),
-            header.count.into_pyobject(py)?.into_any(),
-        ];
-        let checked = batch.checked.as_ref().map(|found| (found.smallest, found.largest, found.without_key));
-        batches.push((topic, batch.partition, batch.start, batch.end, PyTuple::new(py, fields)?, checked));
+        let records = frame.get_item(slice.call1((batch.start, batch.end))?)?;
+        let read = &batch.header;
+        let header = header_class.instance(
+            py,
+            [
+                number(py, read.base_offset),
+                number(py, read.batch_length),
+                number(py, read.leader_epoch),
+                number(py, read.magic),
+                number(py, read.crc),
+                number(py, read.attributes),
+                number(py, read.last_offset_delta),
+                number(py, read.base_timestamp),
+                number(py, read.max_timestamp),
+                number(py, read.producer_id),
+                number(py, read.producer_epoch),
+                number(py, read.base_sequence),
+                number(py, read.count),
+            ],
+        )?;
+        let facts = match &batch.checked {
+            Some(found) => facts_class
+                .instance(py, [number(py, found.smallest), number(py, found.largest), number(py, found.without_key)])?,
+            None => py.None().into_bound(py),
+        };
+        batches.append(batch_class.instance(py, [topic, number(py, batch.partition), records, header, facts])?)?;
     }
-    let head = (request.version, request.correlation_id, request.client_id, request.transactional_id);
-    let rest = (request.acks, request.timeout_ms, batches);
-    Ok(Some((head.0, head.1, head.2, head.3, rest.0, rest.1, rest.2).into_pyobject(py)?))
+    let read = [
+        number(py, request.version),
+        number(py, request.correlation_id),
+        text_or_none(py, request.client_id),
+        text_or_none(py, request.transactional_id),
+        number(py, request.acks),
+        number(py, request.timeout_ms),
+        batches.into_any(),
+    ];
+    request_class.instance(py, read).map(Some)
 }
 
 /// The response frame to a Produce request whose batches were all taken. A result is (topic's name, or its id as bytes;

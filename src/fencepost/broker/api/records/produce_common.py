@@ -67,35 +67,15 @@ class CommonProduce(NamedTuple):
     batches: list[CommonBatch]
 
 
+_CLASSES: Final = (CommonProduce, CommonBatch, BatchHeader, Checked)
+
 Taken = tuple[str | bytes, int, int, int, int]
 """A batch that was taken: topic, partition, base offset, time of the append in ms (or -1), log start offset."""
 
 
 def read_common(frame: memoryview) -> CommonProduce | None:
     """Read a request with its header."""
-    return _read_native(frame) if engine.is_native else _read_plain(frame)
-
-
-def _read_native(frame: memoryview) -> CommonProduce | None:
-    found = engine.native.read_produce(frame)
-    if found is None:
-        return None
-    new = tuple.__new__
-    *head, batches = found
-    read = [
-        new(
-            CommonBatch,
-            (
-                topic,
-                partition,
-                frame[start:end],
-                new(BatchHeader, header),
-                None if checked is None else new(Checked, checked),
-            ),
-        )
-        for topic, partition, start, end, header, checked in batches
-    ]
-    return new(CommonProduce, (*head, read))
+    return engine.native.read_produce(frame, _CLASSES) if engine.is_native else _read_plain(frame)
 
 
 def _read_plain(frame: memoryview) -> CommonProduce | None:
