@@ -64,7 +64,7 @@ def test_without_the_peer_it_says_so(run: Commands, monkeypatch: pytest.MonkeyPa
     ("words", "status", "why"),
     [
         (("produces",), 2, "'produces' is not of produce, consume, transactions"),
-        (("produce", "--compression", "best"), 1, "compression_type"),
+        (("produce", "--compression", "best"), 2, "'best' is not of none, gzip, snappy, lz4, zstd"),
         (("produce", "--start"), 2, "a broker that is started has an address of its own"),
     ],
 )

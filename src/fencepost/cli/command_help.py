@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any, Final, cast, get_args
 
@@ -20,6 +21,9 @@ _ABOUT_TYPES: Final = re.compile(
 )
 _EXTRA: Final = re.compile(r"Got unexpected extra argument(?:\(?s?\)?)? \((.*)\)")
 
+
+LARGEST: Final = 2**63 - 1
+"""The largest whole number of an option. Kafka's numbers have at most 64 bits."""
 
 _WORDS: Final = {"int": "NUMBER", "integer": "NUMBER", "float": "NUMBER", "Path": "FILE", "path": "FILE"}
 """Words for the value of an option that has none, by the type's name in any release of typer."""
@@ -39,6 +43,23 @@ class _Helped:
 
 class HelpedCommand(_Helped, TyperCommand):
     """A command without subcommands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises BadParameter also for a repeated option, and for a number above LARGEST."""
+        if ctx.resilient_parsing:  # shell completion
+            return super().parse_args(ctx, args)
+        parameters: list[Any] = self.get_params(ctx)
+        repeated = _given_twice(parameters, args)
+        if repeated is not None:
+            raise typer.BadParameter("is given twice, and may be given once", ctx=ctx, param=repeated)
+        rest = super().parse_args(ctx, args)
+        for parameter in parameters:
+            value = ctx.params.get(parameter.name)
+            numbers = value if isinstance(value, list | tuple) else [value]
+            if any(isinstance(each, int) and abs(each) > LARGEST for each in numbers):
+                words = _value_words(parameter)
+                raise typer.BadParameter(f"must be {words}, and at most {LARGEST}", ctx=ctx, param=parameter)
+        return rest
 
 
 class HelpedGroup(_Helped, TyperGroup):
@@ -67,6 +88,33 @@ def in_words(error: Any) -> None:
         error.param_hint = _argument_word(parameter) if named else max(parameter.opts, key=len)
     if _ABOUT_TYPES.search(error.message):
         error.message = f"must be {_value_words(parameter)}"
+
+
+def _given_twice(parameters: Iterable[Any], args: Iterable[str]) -> Any:
+    """Return an option with one value that is given more than once, or None.
+
+    The parser would take the last value: `-b one:9092 -b two:9092` would use only the second.
+    """
+    options = {word: each for each in parameters if each.param_type_name == "option" for word in each.opts}
+    valued = {word: each for word, each in options.items() if not each.is_flag}
+    seen: set[str] = set()
+    words = iter(args)
+    for word in words:
+        if word == "--":
+            return None
+        found = valued.get(word)
+        if found is not None:
+            next(words, None)  # its value, which may look like an option
+        elif word.startswith("--"):
+            found = valued.get(word.partition("=")[0])
+        elif word.startswith("-"):
+            found = valued.get(word[:2])
+        if found is None or found.multiple:
+            continue
+        if found.name in seen:
+            return found
+        seen.add(found.name)
+    return None
 
 
 def _value_words(parameter: Any) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected
 from fencepost.cli.ending import MOST_NAMED
+from fencepost.cli.names import topic_named
 from fencepost.cli.output import MOST_SECONDS, Json, Yes, confirmed, print_json, print_table, refuse
 from fencepost.client.admin.hanging import HangingTransaction
 from fencepost.client.blocking import Admin
@@ -23,7 +24,10 @@ _HEAD: Final = ("PARTITION", "PRODUCER", "FROM OFFSET", "LAST WRITTEN", "TRANSAC
 
 
 def find_hanging(
-    topic: Annotated[list[str] | None, typer.Option(autocompletion=complete_topic, help="Only this topic.")] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(autocompletion=complete_topic, callback=topic_named, help="Only this topic."),
+    ] = None,
     older_than: Annotated[
         float,
         typer.Option(

@@ -16,6 +16,7 @@ from fencepost.broker.disk.system_files import SystemFiles
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.topics.repair import repair as find
+from fencepost.cli.names import named
 from fencepost.cli.output import Json, tell_done
 from fencepost.cli.progress import step
 from fencepost.small_files import os_reason
@@ -28,7 +29,9 @@ def _look(topic: str, partition: int) -> None:
 
 
 def repair(
-    data_dir: Annotated[str, typer.Option(metavar="DIR", help="The data directory of a stopped broker.")],
+    data_dir: Annotated[
+        str, typer.Option(metavar="DIR", callback=named, help="The data directory of a stopped broker.")
+    ],
     accept: Annotated[
         bool,
         typer.Option(

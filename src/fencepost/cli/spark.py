@@ -99,7 +99,7 @@ def sinks(
 @spark.command()
 def decisions(
     sink: Sink,
-    query: Annotated[str | None, typer.Option(help="Only the decision of this query id.")] = None,
+    query: Annotated[str | None, typer.Option(callback=named, help="Only the decision of this query id.")] = None,
     bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
@@ -132,7 +132,7 @@ def decisions(
 @spark.command()
 def repair(
     sink: Sink,
-    checkpoint: Annotated[str, typer.Option(help="The query's checkpointLocation, in local files.")],
+    checkpoint: Annotated[str, typer.Option(callback=named, help="The query's checkpointLocation, in local files.")],
     replan: Annotated[
         bool,
         typer.Option(
@@ -225,7 +225,7 @@ def _print_plan(found: Replan) -> None:
 @spark.command()
 def forget(
     sink: Sink,
-    query: Annotated[str, typer.Option(help="The query's id; `decisions` shows it.")],
+    query: Annotated[str, typer.Option(callback=named, help="The query's id; `decisions` shows it.")],
     lost: Annotated[
         Lost | None,
         typer.Option(

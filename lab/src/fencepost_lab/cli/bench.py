@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from fencepost_lab.torture.access import Access
 
 __all__ = ["bench"]
+
+_CODECS: Final = "none|gzip|snappy|lz4|zstd"
+
+
+def _compression(name: str) -> str:
+    codecs = _CODECS.split("|")
+    if name not in codecs:
+        raise typer.BadParameter(f"{name!r:.80} is not of {', '.join(codecs)}")
+    return name
 
 
 def bench(
@@ -34,7 +43,8 @@ def bench(
     size: Annotated[list[int] | None, typer.Option(min=1, help="Value size in bytes.", show_default="100")] = None,
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic.")] = 1,
     compression: Annotated[
-        str, typer.Option(metavar="none|gzip|snappy|lz4|zstd", help="Compression of the producer.")
+        str,
+        typer.Option(metavar=_CODECS, callback=_compression, help="Compression of the producer."),
     ] = "none",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; the clients take turns in each.")] = 3,
     as_json: Json = False,

@@ -7,9 +7,13 @@ from typing import Annotated
 
 import typer
 
+from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import refuse, stopped_by_signals
 
 __all__ = ["demo"]
+
+
+Prefix = Annotated[str | None, typer.Option(callback=topic_named, help="Prefix of the names of topics.")]
 
 
 def demo(
@@ -20,6 +24,7 @@ def demo(
         typer.Option(
             "--bootstrap-servers",
             "-b",
+            callback=named,
             metavar="HOST:PORT,...",
             help="Addresses of brokers.",
             show_default="the embedded broker, which is killed, too",
@@ -32,7 +37,7 @@ def demo(
         bool, typer.Option("--arrow", help="Keep the records in Arrow; the JVM handles only offset ranges.")
     ] = False,
     flights: Annotated[int | None, typer.Option(min=1, help="Use only this many flights.")] = None,
-    topic_prefix: Annotated[str, typer.Option(help="Prefix of the names of topics.")] = "",
+    topic_prefix: Prefix = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep data, checkpoint, logs and topics afterwards.")] = False,
 ) -> None:
     """Move 336,776 real flights through Kafka and Spark while processes are killed, and check for exactly once.
@@ -64,7 +69,7 @@ def demo(
         delivery=delivery,
         flights=flights,
         keep=keep,
-        topic_prefix=topic_prefix,
+        topic_prefix=topic_prefix or "",
         arrow=arrow,
     )
     try:

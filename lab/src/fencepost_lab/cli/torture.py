@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, client_settings, reach
-from fencepost.cli.names import file_to_write, need_other_file
+from fencepost.cli.names import file_to_write, named, need_other_file, topic_named
 from fencepost.cli.output import MOST_SECONDS, Json, refuse, stopped_by_signals
 from fencepost.client.blocking import Admin
 from fencepost.errors import ConfigurationError, KafkaError
@@ -32,42 +32,48 @@ __all__ = ["torture"]
 OURS = "fencepost"
 HISTORY = Path("history.jsonl")
 ProxyCertificate = Annotated[
-    str,
+    Path | None,
     typer.Option(
         metavar="FILE",
+        exists=True,
+        dir_okay=False,
         help="PEM file with a key and its certificate for 127.0.0.1. With it, the clients also connect to the proxy "
         "by TLS.",
     ),
 ]
 Start = Annotated[
-    str,
+    str | None,
     typer.Option(
+        callback=named,
         metavar="fencepost|COMMAND",
         help="Start the Kafka, and kill it with kill -9 and restart it at random times: `fencepost`, or a command that "
         "runs a broker in the foreground on --bootstrap-servers and keeps its data across restarts.",
     ),
 ]
 BrokersToTest = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--bootstrap-servers",
         "-b",
+        callback=named,
         metavar="HOST:PORT,...",
         help="Addresses of brokers.",
         show_default="those of --start fencepost",
     ),
 ]
 Faults = Annotated[
-    str,
+    str | None,
     typer.Option(
+        callback=named,
         metavar="NAMES",
         help="Only these, separated by commas: kill-client, pause-client, cancel, cut, away, one-way, requests (lost, "
         "swallowed, late), kill-broker, pause-broker.",
     ),
 ]
 TwoPhase = Annotated[
-    str,
+    str | None,
     typer.Option(
+        callback=named,
         metavar="two-phase|keep-prepared",
         help="Also run prepared transactions (KIP-939), which another process completes by the stored decision after "
         "any kill: by their producer id and epoch, or by keeping prepared transactions. The cluster must allow "
@@ -78,10 +84,10 @@ TwoPhase = Annotated[
 
 
 def torture(
-    bootstrap_servers: BrokersToTest = "",
+    bootstrap_servers: BrokersToTest = None,
     command_config: CommandConfig = None,
-    proxy_certificate: ProxyCertificate = "",
-    start: Start = "",
+    proxy_certificate: ProxyCertificate = None,
+    start: Start = None,
     broker_pid: Annotated[int | None, typer.Option(help="Pause this local broker with SIGSTOP now and then.")] = None,
     minutes: Annotated[float, typer.Option(min=0.05, max=MOST_SECONDS / 60, help="Duration of the faults.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed for the choice and the times of the faults.")] = 1,
@@ -92,9 +98,11 @@ def torture(
     html: Annotated[
         Path | None, typer.Option(callback=file_to_write, help="Write a page with a timeline of each anomaly.")
     ] = None,
-    faults: Faults = "",
-    two_phase: TwoPhase = "",
-    topic_prefix: Annotated[str, typer.Option(help="Prefix of topics, groups and ids, random if not given.")] = "",
+    faults: Faults = None,
+    two_phase: TwoPhase = None,
+    topic_prefix: Annotated[
+        str | None, typer.Option(callback=topic_named, help="Prefix of topics, groups and ids, random if not given.")
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the topics and the clients' files.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -130,13 +138,13 @@ def torture(
         broker = _broker(start, bootstrap_servers, work)
         try:
             settings = client_settings(broker.bootstrap_servers if broker else bootstrap_servers, command_config)
-            access = Access(settings.pop("bootstrap.servers"), settings, proxy_certificate)
+            access = Access(settings.pop("bootstrap.servers"), settings, str(proxy_certificate or ""))
             access.config()
             if broker is None:
                 _reach(access)
             prefix = topic_prefix or f"torture-{uuid.uuid4().hex[:8]}-"
             options = TortureOptions(
-                access, minutes, seed, client, prefix, keep, work, broker, broker_pid, chosen, two_phase
+                access, minutes, seed, client, prefix, keep, work, broker, broker_pid, chosen, two_phase or ""
             )
             _run(options, history)
         except ConfigurationError as error:
@@ -164,13 +172,13 @@ def _work_folder(keep: bool) -> Iterator[Path]:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _broker(start: str, bootstrap_servers: str, work: Path) -> BrokerProcess | CommandBroker | None:
+def _broker(start: str | None, bootstrap_servers: str | None, work: Path) -> BrokerProcess | CommandBroker | None:
     from fencepost_lab.torture.broker_process import BrokerProcess, CommandBroker
     from fencepost_lab.torture.child_process import free_port
 
     if start == OURS:
         return BrokerProcess(folder=work / "broker", address=f"127.0.0.1:{free_port()}")
-    return CommandBroker(start, bootstrap_servers, work / "broker.log") if start else None
+    return CommandBroker(start, bootstrap_servers or "", work / "broker.log") if start else None
 
 
 def _broker_settings(config: AdminConfig) -> dict[str, str]:

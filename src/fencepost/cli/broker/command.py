@@ -9,12 +9,13 @@ import shutil
 import signal
 import sys
 import tempfile
-from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
+from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from fencepost.arguments import is_utf8
 from fencepost.broker.disk.place import DirectoryGone, DirectoryInUse, check_system
 from fencepost.broker.disk.system_files import raise_descriptor_limit
 from fencepost.broker.disk.two_copies import UnusableDirectory
@@ -40,6 +41,7 @@ _METRICS_PATIENCE_S = 30
 
 
 _LARGEST_PORT = 65535
+_FSYNC: Final = ("commit", "interval", "never")
 
 
 class _UnusableArgument(Exception):
@@ -84,6 +86,32 @@ class _BrokerParser(ArgumentParser):
         self.exit(2, f"{usage}Try '{self.prog} -h' for help.\n\nError: {printable(reason)}\n")
 
 
+class _Once(Action):
+    """Store a value. Raises ArgumentError if the option is repeated: the parser would use the last value."""
+
+    def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any, _: str | None = None) -> None:
+        given = f"{self.dest} is given"
+        if hasattr(namespace, given):
+            raise ArgumentError(self, "is given twice, and may be given once")
+        setattr(namespace, given, True)
+        setattr(namespace, self.dest, values)
+
+
+def _text(text: str) -> str:
+    """Return the text. An empty one comes from an unset variable, and would mean another directory or address."""
+    if not text:
+        raise ArgumentTypeError("it must not be empty")
+    if not is_utf8(text):
+        raise ArgumentTypeError("it cannot be written in UTF-8")
+    return text
+
+
+def _fsync(text: str) -> str:
+    if text not in _FSYNC:
+        raise ArgumentTypeError(f"{text!r:.80} is none of {', '.join(_FSYNC)}")
+    return text
+
+
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > _LARGEST_PORT:
         raise ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
@@ -114,21 +142,24 @@ def _about(action: Action) -> str:
 def parser() -> ArgumentParser:
     """Return the parser. It uses argparse because importing typer takes a fifth of the broker's start-up time."""
     command_line = _BrokerParser("fencepost broker", description=_DESCRIPTION, allow_abbrev=False, add_help=False)
+    command_line.register("action", None, _Once)
     command_line.add_argument("-h", "--help", action="help", help="Show this message and exit.")
     command_line.add_argument(
         "--listen",
+        type=_text,
         metavar="HOST:PORT",
         default="127.0.0.1:9092",
         help="Address to listen on; port 0 takes a free one. The setting `listeners` overrides it.",
     )
     command_line.add_argument(
         "--data-dir",
+        type=_text,
         metavar="DIR",
-        default="",
         help="Data directory. Without it log.dirs, or else a temporary directory.",
     )
     command_line.add_argument(
         "--fsync",
+        type=_fsync,
         metavar="WHEN",
         default="commit",
         help="commit: a response that promises durability waits for an fsync, and so survives a power failure. "
@@ -144,6 +175,7 @@ def parser() -> ArgumentParser:
     )
     command_line.add_argument(
         "--config-file",
+        type=_text,
         metavar="FILE",
         help="File with settings as NAME=VALUE lines, for secrets that must not be visible in the process list. "
         "--config overrides it.",
@@ -156,6 +188,7 @@ def parser() -> ArgumentParser:
     )
     command_line.add_argument(
         "--metrics-listen",
+        type=_text,
         metavar="HOST:PORT",
         help="Serve GET /metrics (Prometheus) on this address; port 0 takes a free one. There is no authentication, so "
         "use an address that only the monitoring can reach.",
@@ -177,7 +210,7 @@ class _Options(Namespace):
     """Values of the command line."""
 
     listen: str
-    data_dir: str
+    data_dir: str | None
     fsync: str
     config: list[str]
     config_file: str | None
@@ -198,7 +231,7 @@ def broker(arguments: list[str]) -> None:
         host, port = _address("--listen", options.listen)
         metrics = _metrics_address(options)
         pairs = {"fsync": options.fsync, **_of_file(options.config_file), **_pairs(options.config)}
-        data_dir = _data_directory(pairs, options.data_dir)
+        data_dir = _data_directory(pairs, options.data_dir or "")
         settings = BrokerConfig(pairs)
         listeners = listeners_of(settings, host, port)
         if options.ui is not None and _unlocked(listeners) is None:

@@ -68,7 +68,7 @@ Output = Annotated[
 
 def consume(
     topic: Topic,
-    partition: Annotated[list[int] | None, typer.Option(help="Only this partition.")] = None,
+    partition: Annotated[list[int] | None, typer.Option(min=0, max=2**31 - 1, help="Only this partition.")] = None,
     begin: Annotated[
         str, typer.Option("--from", metavar="WHERE", help=f"{POSITIONS}; -10 is 10 before the end.")
     ] = "beginning",
@@ -85,7 +85,7 @@ def consume(
         ),
     ] = True,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Print the key and this text before each value.")
+        str | None, typer.Option(metavar="TEXT", callback=named, help="Print the key and this text before each value.")
     ] = None,
     output: Output = None,
     setting: Annotated[

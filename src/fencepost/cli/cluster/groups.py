@@ -76,7 +76,7 @@ def _states(given: list[str] | None) -> list[str] | None:
 @groups.command("list")
 def list_(
     state: Annotated[
-        str | None, typer.Option(callback=_states, help=f"Only groups in this state: {', '.join(STATES)}.")
+        list[str] | None, typer.Option(callback=_states, help=f"Only groups in this state: {', '.join(STATES)}.")
     ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
@@ -306,8 +306,11 @@ def reset_offsets(
 
 def _chosen(text: str) -> tuple[str, list[int] | None]:
     """Parse TOPIC or TOPIC:0,1,2. Raises BadParameter."""
-    name, separator, numbers = named(text).partition(":")
-    topic_named(name)
+    try:
+        name, separator, numbers = named(text).partition(":")
+        topic_named(name)
+    except typer.BadParameter as error:
+        raise typer.BadParameter(error.message, param_hint="--topic") from error
     if not separator:
         return name, None
     try:

@@ -54,7 +54,7 @@ def produce(
         bool, typer.Option("--json", help="Read lines of JSON as `consume --json` prints them.")
     ] = False,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Text that separates key and value in each line.")
+        str | None, typer.Option(metavar="TEXT", callback=named, help="Text that separates key and value in each line.")
     ] = None,
     keep_partitions: Annotated[
         bool, typer.Option("--keep-partitions", help="Use the partitions in JSON or the file, not the key's.")

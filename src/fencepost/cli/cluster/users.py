@@ -12,7 +12,17 @@ import typer
 from fencepost.arguments import is_utf8
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
 from fencepost.cli.names import named
-from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
+from fencepost.cli.output import (
+    Json,
+    Yes,
+    command_group,
+    confirmed,
+    failures_told,
+    print_json,
+    print_table,
+    refuse,
+    tell_done,
+)
 from fencepost.cli.progress import paused
 from fencepost.client.admin.scram import ScramDeletion, ScramMechanism, ScramUpsertion
 from fencepost.protocol.scram import FEWEST_ITERATIONS
@@ -82,23 +92,24 @@ def set_password(
 
     Example: fencepost users set-password alice --password-file alice.txt
     """
+    with failures_told():
+        password = None if password_file is None else _checked(_first_line(password_file))
     with connected(bootstrap_servers, command_config) as admin:
-        password = _password(user, password_file)
+        if password is None:  # ask only if there is a broker to set it at
+            password = _checked(_asked(user))
         admin.alter_user_scram_credentials([ScramUpsertion(user, _SCRAM[mechanism], password, iterations)])
     words = f"{user} has a new password for {mechanism.value}"
     tell_done(words, "set", as_json=as_json, user=user, mechanism=mechanism.value)
 
 
-def _password(user: str, file: Path | None) -> str:
-    """Read the password, which is never an option's value because the process list shows these.
+def _asked(user: str) -> str:
+    """Ask for the password, which is never an option's value because the process list shows these."""
+    with paused():
+        return str(typer.prompt(f"Password for {user}", hide_input=True, confirmation_prompt=True, err=True))
 
-    Exits with status 1 if it is empty.
-    """
-    if file is None:
-        with paused():
-            password = str(typer.prompt(f"Password for {user}", hide_input=True, confirmation_prompt=True, err=True))
-    else:
-        password = _first_line(file)
+
+def _checked(password: str) -> str:
+    """Return the password. Exits with status 1 if it is empty or not UTF-8."""
     if not password:
         refuse("the password is empty")
     if not is_utf8(password):

@@ -14,6 +14,7 @@ import typer
 
 from fencepost.arguments import is_loopback
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, pairs_of
+from fencepost.cli.names import named
 from fencepost.cli.output import MOST_SECONDS, failures_told, stopped_by_signals
 from fencepost.cli.ui.desk import PageCluster
 from fencepost.cli.ui.server import EVERY_S, Page
@@ -24,23 +25,27 @@ __all__ = ["ui"]
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,60}")  # stands in addresses and in labels of metrics
 
 
-ActionsOn = Annotated[list[str] | None, typer.Option(metavar="NAME", help="As --allow-actions, only for this cluster.")]
+ActionsOn = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", callback=named, help="As --allow-actions, only for this cluster.")
+]
 ClusterFiles = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=FILE",
+        callback=named,
         help="Show this cluster: a name, and a properties file with bootstrap.servers and the cluster's own login. "
         "Environment variables do not apply to it.",
     ),
 ]
 HostNames = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="A host name under which browsers may open the page."),
+    typer.Option(metavar="NAME", callback=named, help="A host name under which browsers may open the page."),
 ]
 Registries = Annotated[
     list[str] | None,
     typer.Option(
         metavar="URL",
+        callback=named,
         help="Decode messages with this registry; needs fencepost[schemas]. NAME=URL for a cluster of --cluster.",
     ),
 ]
@@ -48,7 +53,7 @@ Registries = Annotated[
 
 def ui(
     bootstrap_servers: Servers = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(callback=named, help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 0,
     allow_actions: Annotated[
         bool,

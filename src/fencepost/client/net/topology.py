@@ -57,6 +57,8 @@ def parse_bootstrap(servers: str | Iterable[str]) -> tuple[Address, ...]:
             raise ConfigurationError(
                 f"bootstrap address {item!r}: HOST:PORT, without anything in front; security_protocol says the rest"
             )
+        if not item.isprintable() or " " in item:
+            raise ConfigurationError(f"bootstrap address {item!r}: a host name has no spaces or control characters")
         host, colon, port = item.rpartition(":")
         if not colon or item.endswith("]"):
             host, port = item, "9092"
