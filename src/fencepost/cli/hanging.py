@@ -50,6 +50,9 @@ def find_hanging(
     The command reads the partitions, the coordinators, and the partitions again, to exclude transactions that ended
     meanwhile. A transaction that may belong to a prepared one is not aborted: its owner must decide that one first.
 
+    The command needs DESCRIBE and READ on topics, and DESCRIBE on all transactional ids: a transaction whose id is
+    hidden looks as if it hangs.
+
     Status: 0 there is none (with --abort: no more); 1 there are some, or not done; 2 invalid arguments.
 
     Example: fencepost transactions find-hanging --topic orders --abort
@@ -60,6 +63,11 @@ def find_hanging(
         missing = [name for name in names if topic and name not in there]
         if missing:
             refuse(f"there is no topic {', '.join(map(repr, missing))}")
+        if not there:  # Kafka leaves topics out that this principal may not describe, and does not say so
+            refuse(
+                "no topic is visible to this principal, so no partition was looked at: the cluster has no topic, or "
+                "DESCRIBE on its topics is missing"
+            )
         found = _found(admin, there, older_than)
         if found and not as_json:
             print_table([_HEAD, *map(_row, found)])

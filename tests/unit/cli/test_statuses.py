@@ -214,8 +214,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield World(settings["bootstrap_servers"], tmp_path_factory.mktemp("world"))
 
 
-SHOWN_AS_EMPTY = {"topics list", "groups list", "transactions list", "transactions find-hanging"}
+SHOWN_AS_EMPTY = {"topics list", "groups list", "transactions list"}
 """Kafka lists only the objects that the principal may describe, and does not say that it left any out."""
+
+
+WITHOUT_RIGHTS = {
+    "bench": "create topic 'bench-",
+    "transactions find-hanging": "no topic is visible to this principal, so no partition was looked at",
+    "transactions finish-flink": "",
+}
+"""Reasons besides the broker's error: the first one counts, and a listing that is empty is no result."""
 
 
 def test_without_rights_the_object_is_named(world: World) -> None:
@@ -226,8 +234,8 @@ def test_without_rights_the_object_is_named(world: World) -> None:
             assert ended.status == 0, f"{name}: {ended}"
             continue
         assert ended.status == (4 if name == "doctor" else COULD_NOT_RUN.get(name, 1)), f"{name}: {ended}"
-        found = "AUTHORIZATION_FAILED" in reason_of(name, ended) or name == "transactions finish-flink"
-        assert found, f"{name}: {ended}"
+        said = WITHOUT_RIGHTS.get(name, "AUTHORIZATION_FAILED")
+        assert said in reason_of(name, ended), f"{name}: {ended}"
 
 
 def test_a_wrong_password_is_named_with_the_address(world: World) -> None:

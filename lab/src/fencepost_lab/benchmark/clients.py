@@ -166,11 +166,17 @@ def _new_topic(load: Load) -> Iterator[str]:
     """Create a topic for the block, and delete it at the end."""
     topic = f"bench-{uuid.uuid4().hex[:8]}"
     with fencepost.Admin(**load.access.options()) as admin:
+        may_exist = True
         try:
-            admin.create_topic(topic, load.partitions)
+            try:
+                admin.create_topic(topic, load.partitions)
+            except fencepost.errors.KafkaError as error:
+                may_exist = error.may_have_taken_effect
+                raise
             yield topic
         finally:
-            admin.delete_topic(topic, missing_ok=True)
+            if may_exist:  # a refused deletion would hide a refused creation
+                admin.delete_topic(topic, missing_ok=True)
 
 
 # Producing -----------------------------------------------------------------------------------------------------------
