@@ -42,7 +42,6 @@ ABSENT: Final[Mapping[str, str]] = {
     "IllegalStateException": _SHARES,
     "Messages": _SHARES,
     "ThrottleEvent": "throttle_cb is not called; metrics() of fencepost.Producer and fencepost.Consumer count the time",
-    "libversion": "there is no librdkafka",
     "aio": "use fencepost.AsyncProducer, fencepost.AsyncConsumer and fencepost.AsyncAdmin",
     "avro": "it is deprecated; use schema_registry.avro",
     "cimpl": _INTERNAL,

@@ -175,6 +175,12 @@ def test_enumerations_and_constants_are_those_of_confluent_kafka(mine: Any, thei
     assert len(own) + len(constants) > 9
 
 
+def test_versions_as_programs_log_them() -> None:
+    assert ours.__version__ == ours.version() == fencepost.__version__
+    with pytest.raises(UsageError, match=r"libversion\(\).*use version\(\)"):
+        ours.libversion()
+
+
 def test_it_does_not_need_confluent_kafka() -> None:
     program = """
 import sys

@@ -38,7 +38,7 @@ from fencepost.compat.confluent_kafka.consumer import Consumer
 from fencepost.compat.confluent_kafka.deserializing_consumer import DeserializingConsumer
 from fencepost.compat.confluent_kafka.partitioners import consistent, fnv1a, murmur2
 from fencepost.compat.confluent_kafka.producer import Producer
-from fencepost.compat.confluent_kafka.refused import DeserializingShareConsumer, ShareConsumer
+from fencepost.compat.confluent_kafka.refused import DeserializingShareConsumer, ShareConsumer, libversion
 from fencepost.compat.confluent_kafka.serializing_producer import SerializingProducer
 
 __all__ = [
@@ -72,10 +72,14 @@ __all__ = [
     "consistent",
     "error",
     "fnv1a",
+    "libversion",
     "murmur2",
     "serialization",
     "version",
 ]
+
+
+__version__ = fencepost.__version__
 
 
 def version() -> str:

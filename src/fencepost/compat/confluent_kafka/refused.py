@@ -1,12 +1,12 @@
-"""Classes of confluent-kafka that cannot be created here. Their errors name the classes of Fencepost to use."""
+"""Names of confluent-kafka that are not possible here. Their errors say what to use."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from fencepost.compat.confluent_kafka.clients import refusal
 
-__all__ = ["DeserializingShareConsumer", "Refused", "ShareConsumer"]
+__all__ = ["DeserializingShareConsumer", "Refused", "ShareConsumer", "libversion"]
 
 
 class Refused:
@@ -28,3 +28,8 @@ class DeserializingShareConsumer(Refused):
     """Refuse: use fencepost.ShareConsumer."""
 
     instead = "use fencepost.ShareConsumer, and deserialize after poll()"
+
+
+def libversion(*_: object) -> NoReturn:
+    """Refuse: use version(); there is no librdkafka."""
+    raise refusal("libversion()", "use version(), because there is no librdkafka")

@@ -36,6 +36,10 @@ _OF_DELIVERIES: Final = {
 }
 
 
+# Codes of records that the application dropped itself, by purge() or abort_transaction().
+_DROPPED: Final = frozenset((NUMBERS["_PURGE_QUEUE"], NUMBERS["_PURGE_INFLIGHT"]))
+
+
 class Sent:
     """A record in delivery."""
 
@@ -134,7 +138,7 @@ class Reports:
         failure = None if error is None else _failure(error, sent)
         if sent.callback is not None:
             sent.callback(failure, sent.message(metadata, failure, latency_s))
-        elif error is not None:
+        elif failure is not None and failure.code() not in _DROPPED:
             log.warning("a record of topic %r, which has no on_delivery, was not delivered: %s", sent.topic, error)
 
 
