@@ -193,6 +193,20 @@ print(Consumer.__name__, Producer.__name__, AdminClient.__name__)
     assert ran.stdout.split() == ["Consumer", "Producer", "AdminClient"]
 
 
+def test_the_schema_registry_names_the_extra_that_it_needs() -> None:
+    program = """
+import sys
+sys.modules["confluent_kafka"] = None
+try:
+    import fencepost.compat.confluent_kafka.schema_registry.avro
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("fencepost.compat.confluent_kafka.schema_registry needs confluent_kafka")
+    assert ran.stdout.endswith("not installed here: pip install 'fencepost[schemas]'\n")
+
+
 # Settings whose defaults are Fencepost's own: they change how much is fetched, sent, retried or logged at once.
 OWN_DEFAULTS = {
     "allow_auto_create_topics",  # librdkafka's producers create topics, whatever the setting says
