@@ -26,7 +26,6 @@ MORE_LINES = {
     "src/fencepost/broker/server.py": 443,
     "src/fencepost/broker/settings/table.py": 509,
     "src/fencepost/client/consumer/core.py": 427,
-    "src/fencepost/client/producer/sender.py": 443,
     "src/fencepost/client/producer/transactions.py": 482,
 }
 # Folders that import each other. A face gathers names from everywhere, a folder is put together of those within it.

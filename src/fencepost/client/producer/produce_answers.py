@@ -5,13 +5,14 @@ The batch is delivered, sent again, split, refused or lost.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from fencepost.client.metrics import ProducerMetrics
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.list_offsets import LATEST, list_offsets
 from fencepost.client.net.retry import Action
 from fencepost.client.producer.batching import Router
@@ -21,14 +22,17 @@ from fencepost.client.producer.partition_queue import PartitionQueue
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import (
+    DisconnectedError,
     InvalidProducerEpochError,
     KafkaError,
+    ProtocolError,
     RecordPurgedError,
     TransactionAbortableError,
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode as E
-from fencepost.protocol.produce_wire import ProducePartitionResult
+from fencepost.protocol.errors import WireError
+from fencepost.protocol.produce_wire import ProducePartitionResult, ProduceResponse
 
 MAY_BE_APPENDED: Final = (
     E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -41,6 +45,8 @@ MAY_BE_APPENDED: Final = (
 
 class Sending(Protocol):
     """The interface of response handling to the sender."""
+
+    refreshes: dict[str, int]  # by topic: metadata refreshes since the topic's last success
 
     @property
     def stopped(self) -> KafkaError | None:
@@ -87,6 +93,42 @@ class ProduceAnswers:
         self._router = router
         self._metrics = metrics
         self._sending = sending
+
+    def unanswered(
+        self, connection: BrokerConnection, taken: Sequence[tuple[PartitionQueue, Batch]], error: KafkaError | WireError
+    ) -> None:
+        """Send the batches of a request again that has no usable response."""
+        sent = not isinstance(error, DisconnectedError) or error.sent
+        failure = error if isinstance(error, KafkaError) else ProtocolError(f"{connection.name}: {error}")
+        for queue, batch in taken:
+            if batch in queue.in_flight:  # otherwise it was given up meanwhile
+                batch.maybe_appended = batch.maybe_appended or sent
+                self.again(queue, batch, failure)
+        self._metrics.request_failed_total += 1
+
+    def answered(
+        self,
+        connection: BrokerConnection,
+        taken: Sequence[tuple[PartitionQueue, Batch]],
+        response: ProduceResponse | None,
+    ) -> None:
+        """Process the results of one request. `response` is None with acks=0: the batches count as delivered."""
+        names = {topic.topic_id: topic.name for topic in self._cluster.topics.values()}
+        results = {} if response is None else response.by_partition(names)
+        for queue, batch in taken:
+            if batch not in queue.in_flight:  # it was given up meanwhile
+                continue
+            result = results.get((queue.topic, queue.partition))
+            if result is not None:
+                if result.error_code == 0:
+                    self._sending.refreshes.pop(queue.topic, None)
+                self.settle(queue, batch, result)
+            elif response is None:
+                self.acknowledge(queue, batch, -1, -1)
+            else:
+                batch.maybe_appended = True
+                left_out = ProtocolError(f"{connection.name} left the partition out of its answer")
+                self.again(queue, batch, left_out)
 
     def settle(self, queue: PartitionQueue, batch: Batch, result: ProducePartitionResult) -> None:
         """Apply the partition's result from a response to its batch."""

@@ -38,11 +38,9 @@ from fencepost.errors import (
     AuthenticationError,
     ClosedError,
     ClusterChangedError,
-    DisconnectedError,
     FatalError,
     KafkaError,
     KafkaTimeoutError,
-    ProtocolError,
     RecordRejectedError,
     UnsupportedVersionError,
     error_for,
@@ -115,7 +113,7 @@ class Sender:
         self._replace_epoch = False
         self._replace_id = False
         self._quiet_until_ms: float = 0  # time at which the first throttled broker accepts requests again, in ms
-        self._looks: dict[str, int] = {}  # by topic: metadata refreshes since the topic's last success
+        self.refreshes: dict[str, int] = {}  # by topic: metadata refreshes since the topic's last success
         self._task: TaskHandle | None = None
         self.admit: Callable[[BrokerConnection], None] | None = None  # see AdoptedProducer
         if cluster.login is not None:
@@ -443,9 +441,9 @@ class Sender:
             await self._refresh_metadata({queue.topic for queue in self._active.values()}, deadline_ms)
 
     async def refresh(self, topic: str) -> None:
-        looks = self._looks[topic] = self._looks.get(topic, 0) + 1
+        count = self.refreshes[topic] = self.refreshes.get(topic, 0) + 1
         await self._refresh_metadata([topic], self._runtime.now_ms() + self._config.request_timeout_ms)
-        await self._runtime.sleep_ms(retry.backoff_ms(min(looks, 5), self._runtime.random()))
+        await self._runtime.sleep_ms(retry.backoff_ms(min(count, 5), self._runtime.random()))
 
     async def _refresh_metadata(self, topics: Iterable[str], deadline_ms: int) -> None:
         try:
@@ -515,46 +513,11 @@ class Sender:
             connection.throttle(response.throttle_ms)
             self.metrics.throttled(response.throttle_ms)
         except (KafkaError, WireError) as error:
-            self._unanswered(connection, taken, error)
+            self._answers.unanswered(connection, taken, error)
             log.debug("produce to broker %d failed: %s", node, error)
         else:
-            self._answered(connection, taken, response if answered else None)
+            self._answers.answered(connection, taken, response if answered else None)
         finally:
             self._in_flight[node] -= 1
             self._wake.set()
             self._progress.set()
-
-    def _unanswered(
-        self, connection: BrokerConnection, taken: Sequence[tuple[PartitionQueue, Batch]], error: KafkaError | WireError
-    ) -> None:
-        sent = not isinstance(error, DisconnectedError) or error.sent
-        failure = error if isinstance(error, KafkaError) else ProtocolError(f"{connection.name}: {error}")
-        for queue, batch in taken:
-            if batch in queue.in_flight:  # otherwise it was given up meanwhile
-                batch.maybe_appended = batch.maybe_appended or sent
-                self._answers.again(queue, batch, failure)
-        self.metrics.request_failed_total += 1
-
-    def _answered(
-        self,
-        connection: BrokerConnection,
-        taken: Sequence[tuple[PartitionQueue, Batch]],
-        response: ProduceResponse | None,
-    ) -> None:
-        """Process the results of one request. `response` is None with acks=0: the batches count as delivered."""
-        names = {topic.topic_id: topic.name for topic in self._cluster.topics.values()}
-        results = {} if response is None else response.by_partition(names)
-        for queue, batch in taken:
-            if batch not in queue.in_flight:  # it was given up meanwhile
-                continue
-            result = results.get((queue.topic, queue.partition))
-            if result is not None:
-                if result.error_code == 0:
-                    self._looks.pop(queue.topic, None)
-                self._answers.settle(queue, batch, result)
-            elif response is None:
-                self._answers.acknowledge(queue, batch, -1, -1)
-            else:
-                batch.maybe_appended = True
-                left_out = ProtocolError(f"{connection.name} left the partition out of its answer")
-                self._answers.again(queue, batch, left_out)
