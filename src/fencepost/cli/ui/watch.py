@@ -143,7 +143,7 @@ class ClusterWatch:
         self.away = reason
 
     def take(self, look: Look) -> None:
-        """Take the newest look."""
+        """Replace the state by the newest snapshot, and record the changes since the last one."""
         if self.look is not None:
             self.became = _became(self.look, look)
         self.look, self.away = look, None

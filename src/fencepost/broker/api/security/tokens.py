@@ -13,7 +13,7 @@ __all__ = ["why_no_token"]
 
 
 def why_no_token(call: Call) -> int:
-    """Return Kafka's error without `delegation.token.secret.key`, or its error for an unauthenticated client."""
+    """Return the code with which Kafka refuses an unauthenticated client, or any if tokens are disabled."""
     if call.connection.login is None:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
