@@ -18,7 +18,7 @@ from fencepost.client.coding import Codec, Parts, listed, serializers
 from fencepost.client.configured import configured_by
 from fencepost.client.net.io_thread import io_thread
 from fencepost.client.producer.arrow_results import AppendedRun, bulk_result, bulk_text, release_undone
-from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
+from fencepost.client.producer.chunks import EVERY_ROW, RECORD_OVERHEAD, Chunk, Headers, OnDelivery
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import RecordMetadata
 from fencepost.config import ProducerConfig
@@ -296,11 +296,28 @@ class Producer(BlockingClient[ProducerCore]):
         chunk = self._open.get(topic) if topic.__class__ is str else None
         if self._accumulator.slow:
             self._before_send()  # after the look-up: a state that forbids sending closes all chunks, also this one
-        # A plain record for a topic with an open chunk with room. `Chunk` explains why this is safe without a lock.
-        if chunk is not None and partition is None and headers is None and timestamp_ms is None and on_delivery is None:
-            delivery: Delivery | None = chunk.take(value, key)
-            if delivery is not None:
-                return delivery
+        # Fast path: a plain record for a topic with an open chunk with room needs at most one further call. `Chunk`
+        # explains why this is safe without a lock.
+        is_plain = partition is None and headers is None and timestamp_ms is None and on_delivery is None
+        if is_plain and chunk is not None:
+            if chunk.native is not None:
+                delivery: Delivery | None = chunk.native.take(value, key)
+                if delivery is not None:
+                    return delivery
+            elif value.__class__ is bytes and (key is None or key.__class__ is bytes):
+                size = len(value) + RECORD_OVERHEAD if key is None else len(value) + len(key) + RECORD_OVERHEAD
+                if size < chunk.room:
+                    index = next(chunk.indexes)
+                    chunk.room -= size
+                    try:
+                        if key is not None:
+                            chunk.keys[index] = key
+                        chunk.values[index] = value
+                        there = not chunk.closed
+                    except IndexError:
+                        there = False
+                    if there or chunk.put(index, value, key):
+                        return Delivery((chunk, index))
         try:
             return Delivery(self._append(topic, value, key, partition, headers, timestamp_ms, on_delivery))
         except RecordRejectedError as error:

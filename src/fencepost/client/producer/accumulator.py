@@ -101,7 +101,7 @@ class Accumulator:
             on_delivery: Called with the outcome of each record that has no callback of its own.
             native: Keep records in the native module, where it is used. No application's partitioner can read them.
         """
-        self.delivery: type[Any] = tuple  # the class of the results of `Chunk.take`
+        self.delivery: type[Any] = tuple  # the class of the results of `OpenRows.take`
         self._native = native
         self.closed: deque[Chunk] = deque()
         self.unhandled = UnhandledFailures(in_runtime)

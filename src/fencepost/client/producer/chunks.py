@@ -184,7 +184,6 @@ class Chunk:
         "closed",
         "count",
         "created_ms",
-        "delivery",
         "error",
         "extras",
         "headers",
@@ -202,7 +201,6 @@ class Chunk:
         "sealed",
         "slots",
         "table",
-        "take",
         "taken",
         "tally",
         "timestamp_ms",
@@ -232,8 +230,6 @@ class Chunk:
         self.timestamp_ms = timestamp_ms  # of every record without one of its own
         self.is_table = is_table
         self.native: OpenRows | None = None
-        self.delivery: type[Any] = tuple
-        self.take: Callable[[Any, Any], Any | None] = self._take
         self.count = 0  # rows, holes included, once it is closed
         self.keys: list[bytes | None] = []  # empty: no record has a key
         self.values: list[bytes | None] = []  # while it is open, with HOLE in free positions
@@ -311,15 +307,13 @@ class Chunk:
 
         Args:
             limit: Size in bytes at which it is full.
-            delivery: The class of the results of `take`.
+            delivery: The class of the results of `OpenRows.take`.
             native: Keep keys and values in the native module.
             places: Initial length of the columns otherwise.
         """
         self.limit = self.room = limit
-        self.delivery = delivery
         if native:
             self.native = engine.native.OpenRows(self, delivery, limit, RECORD_OVERHEAD)
-            self.take = self.native.take
         else:
             self.values = [HOLE] * places
 
@@ -327,28 +321,6 @@ class Chunk:
     def is_full(self) -> bool:
         """True if it has no room for another record."""
         return (self.room if self.native is None else self.native.left) <= 0
-
-    def _take(self, value: Any, key: Any) -> Any | None:
-        """Write a plain record, and return its delivery. `take` is this method, or the native one.
-
-        Returns:
-            None if the record is not plain, or the chunk is closed or nearly full. `Accumulator.append` then takes it.
-        """
-        if value.__class__ is not bytes or not (key is None or key.__class__ is bytes):
-            return None
-        size = len(value) + RECORD_OVERHEAD if key is None else len(value) + len(key) + RECORD_OVERHEAD
-        if size >= self.room:
-            return None
-        index = next(self.indexes)
-        self.room -= size
-        try:
-            if key is not None:
-                self.keys[index] = key
-            self.values[index] = value
-            there = not self.closed
-        except IndexError:
-            there = False
-        return self.delivery((self, index)) if there or self.put(index, value, key) else None
 
     def add(self, value: bytes | None, key: bytes | None, size: int, extras: Extras | None) -> int | None:
         """Write a record of `size` bytes. Any thread may call it.
@@ -397,7 +369,6 @@ class Chunk:
         self.table = found.table
         self.uncounted = found.uncounted
         self.partitions, self.timestamps, self.headers, self.callbacks = found[7:]
-        self.take = _take_nothing
         self.sealed = True
 
     def _copy(self) -> Sealed:
@@ -469,10 +440,6 @@ class Chunk:
         else:
             state = f"partition {outcome.partition}, offset {outcome.offset}"
         return f"<{kind} to {self.topic}, {state}>"
-
-
-def _take_nothing(value: Any, key: Any) -> None:
-    """Stands for `take` in a closed chunk."""
 
 
 def _columns(extras: Mapping[int, Extras], rows: int, holes: Sequence[int]) -> dict[str, Any]:

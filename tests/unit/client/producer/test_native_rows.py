@@ -40,8 +40,8 @@ def accumulator(*, native: bool, chunk_bytes: int = 2_000, most_bytes: int = 2_0
 def send(target: Accumulator, value: Any, key: Any, *extras: Any) -> tuple[Chunk, int]:
     """As `Producer.send` does."""
     chunk = target.open.get("t")
-    if chunk is not None and not any(each is not None for each in extras):
-        taken: Delivery | None = chunk.take(value, key)
+    if chunk is not None and chunk.native is not None and not any(each is not None for each in extras):
+        taken: Delivery | None = chunk.native.take(value, key)
         if taken is not None:
             assert type(taken) is Delivery
             return taken
@@ -101,20 +101,24 @@ def target() -> Iterator[Accumulator]:
 
 def test_only_plain_records_are_taken_at_once(target: Accumulator) -> None:
     chunk, _ = send(target, b"0", None)
-    assert [chunk.take(b"1", None), chunk.take(b"2", b"k")] == [(chunk, 1), (chunk, 2)]
+    rows = chunk.native
+    assert rows is not None
+    assert [rows.take(b"1", None), rows.take(b"2", b"k")] == [(chunk, 1), (chunk, 2)]
     for value, key in ((None, None), ("text", None), (bytearray(b"1"), None), (b"1", "key"), (b"1", bytearray(b"k"))):
-        assert chunk.take(value, key) is None
+        assert rows.take(value, key) is None
     assert chunk.rows == 3
 
 
 def test_a_chunk_takes_nothing_once_it_is_nearly_full_or_closed(target: Accumulator) -> None:
     chunk, _ = send(target, bytes(900), None)
-    assert chunk.take(bytes(2_000 - 921 - 21), None) is None
-    assert chunk.take(bytes(2_000 - 921 - 21 - 1), None) == (chunk, 1)
+    rows = chunk.native
+    assert rows is not None
+    assert rows.take(bytes(2_000 - 921 - 21), None) is None
+    assert rows.take(bytes(2_000 - 921 - 21 - 1), None) == (chunk, 1)
     assert not chunk.is_full
-    assert chunk.take(b"", None) is None
+    assert rows.take(b"", None) is None
     target.close_all()
-    assert chunk.take(b"", None) is None
+    assert rows.take(b"", None) is None
     assert chunk.add(b"", None, 21, None) is None
     assert (chunk.rows, chunk.bytes, chunk.has(1), chunk.has(2)) == (2, 1_999, True, False)
 
