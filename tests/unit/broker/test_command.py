@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +15,6 @@ from fencepost.cli.broker.command import _OneLine
 from fencepost.cli.main import main
 from fencepost.properties import read_properties
 from fencepost.spark.options import SinkOptions
-
-
-@pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    """As they were: uvloop leaves its own, which do nothing, so that a later test would wait for Ctrl-C for ever."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1:-1", "nowhere"])
