@@ -155,6 +155,8 @@ class BrokerServer:
             self.core.answer_room = self._memory.answers.room
             await self._doors.open(self.listeners)
         except BaseException:
+            for client in list(self._clients.values()):
+                client.abort()
             self._doors.close()
             self._end_threads()
             self._leave_directory()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
@@ -11,13 +12,16 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from fencepost.broker.embedded import Broker
+from fencepost.broker.network.doors import Doors
 from fencepost.broker.network.native_sockets import NativeSocket, NativeSockets
 from fencepost.broker.network.sockets import STRANGERS
+from fencepost.broker.security.listeners import Listener
+from fencepost.broker.server import BrokerServer
 from fencepost.protocol.errors import WireError
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.receiver import Receiver, refused_size
@@ -293,3 +297,26 @@ def test_a_connection_that_cannot_be_taken_over_leaves_nothing_behind(
             assert broker.metrics().gauges["connections"] == 1
         assert broker.restart() is None
     assert "none can be accepted: [Errno 12]" in caplog.text
+
+
+def test_a_start_that_fails_closes_the_connections_that_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second listener's port is taken, after a client has connected to the first."""
+    open_one = Doors._open
+    clients: list[socket.socket] = []
+
+    async def opened(self: Doors, index: int, listener: Listener) -> None:
+        await open_one(self, index, listener)
+        if index == 0:
+            clients.append(socket.create_connection(("127.0.0.1", listener.port), timeout=30))
+            while not cast("BrokerServer", self._server)._clients:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0)
+
+    monkeypatch.setattr(Doors, "_open", opened)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listeners = f"PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:{other.getsockname()[1]}"
+        protocols = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
+        with pytest.raises(OSError, match="cannot listen"):
+            Broker({"listeners": listeners, "listener.security.protocol.map": protocols}).start()
+    (client,) = clients
+    with client:
+        assert client.recv(1) == b""
