@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 
@@ -223,18 +224,27 @@ def test_leader_epochs(broker: BrokerUnderTest, client: RawClient) -> None:
     assert client.call(request, 7).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_requests_without_answers_are_handled_although_their_connection_ends(
-    broker: BrokerUnderTest, client: RawClient
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_requests_are_handled_and_answered_although_the_client_sends_nothing_more(
+    broker: BrokerUnderTest, client: RawClient, acks: int
 ) -> None:
-    """A producer with acks=0 sends its last requests and closes its connection."""
+    """A producer with acks=0 sends its last requests and closes its connection. Others wait for their answers."""
     count = 1500
     topic = client.create_topic(broker.name("last"))
     wanted = produce_wire.ProducePartition(topic, None, 0, batch_of(b"v"))
-    body = b"".join(produce_wire.encode_request(produce_wire.ProduceRequest(None, 0, 30_000, [wanted]), 9))
+    body = b"".join(produce_wire.encode_request(produce_wire.ProduceRequest(None, acks, 30_000, [wanted]), 9))
     requests = b"".join(frame.encode_request_frame(0, 9, number, "last", body) for number in range(count))
     host, _, port = broker.bootstrap_servers.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=60) as producer:
         producer.sendall(requests)
         producer.shutdown(socket.SHUT_WR)
-        assert producer.recv(1) == b""
+        answers = bytearray()
+        while part := producer.recv(1 << 16):
+            answers += part
+    numbers = []
+    while answers:
+        size, number = struct.unpack_from(">ii", answers)
+        numbers.append(number)
+        del answers[: 4 + size]
+    assert numbers == (list(range(count)) if acks else [])
     until(lambda: client.end_offset(topic) == count)

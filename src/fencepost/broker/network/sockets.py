@@ -206,8 +206,8 @@ class ClientSocket:
         return connection.made_bytes - self._handed_bytes + self._transport.get_write_buffer_size()
 
     def go_on(self) -> None:
-        """Schedule the handling of requests that waited for a response."""
-        if self._frames and not self._is_going_on:
+        """Schedule the handling of requests that waited for a response, or the end of the connection."""
+        if (self._frames or self._has_ended) and not self._is_going_on:
             self._is_going_on = True
             self._server.soon(self._go_on)
 
@@ -219,16 +219,20 @@ class ClientSocket:
             self._close_if_done()
 
     def _end_of_input(self) -> None:
-        """Close the connection when all requests that have arrived are handled: the client sends nothing more.
+        """Close the connection when all requests that have arrived are answered: the client sends nothing more.
 
-        With acks=0 a client closes its connection without waiting for anything. Kafka handles such requests as well.
+        With acks=0 a client closes its connection without waiting for anything. Kafka handles such requests as well,
+        and answers a client that has only closed its side.
         """
         self._has_ended = True
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if self._has_ended and not self._frames and not self._server.failed.done():
-            self._server.pump()  # the responses to the last requests are written first
+        if not self._has_ended or self._frames or self._server.failed.done():
+            return
+        self._server.pump()  # the responses to the last requests are written first
+        connection = self._server.core.connection(self._connection_id)
+        if connection is None or not connection.calls:
             self.close()
 
     def pause_writing(self) -> None:

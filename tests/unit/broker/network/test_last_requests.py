@@ -67,6 +67,23 @@ def test_all_requests_before_the_end_of_a_connection_are_handled(
         assert client.end_offset("t") == COUNT
 
 
+def test_a_client_that_sends_nothing_more_gets_all_its_answers() -> None:
+    """As from Kafka; here the answers wait for a sync when the end of the client's requests arrives."""
+    with Broker(fsync="commit") as broker, RawClient(broker.bootstrap_servers) as client:
+        client.create_topic("t")
+        with connected(broker.bootstrap_servers) as producer:
+            producer.sendall(produce_frames(COUNT, acks=-1))
+            producer.shutdown(socket.SHUT_WR)
+            answers = received(producer)
+        sizes = []
+        while answers:
+            (size,) = struct.unpack_from(">i", answers)
+            sizes.append(size)
+            answers = answers[4 + size :]
+        assert len(sizes) == COUNT
+        assert client.end_offset("t") == COUNT
+
+
 def test_requests_before_the_end_of_a_tls_connection_are_handled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
