@@ -141,6 +141,7 @@ impl Stream {
         frames: &mut Vec<Py<PyAny>>,
     ) -> PyResult<u8> {
         let mut received = 0;
+        self.grow(py)?;
         loop {
             let Some(socket) = &mut self.socket else { return Ok(0) };
             let begun = self.begun.len();
@@ -168,7 +169,8 @@ impl Stream {
             if count < room && !is_ended {
                 return Ok(0);
             }
-            if received >= TURN_BYTES {
+            // The memory of a frame grows in the next turn, after Python has seen how much is held.
+            if received >= TURN_BYTES || self.is_full(py) {
                 self.rearm();
                 return Ok(0);
             }
@@ -180,18 +182,28 @@ impl Stream {
         let Some(partial) = &mut self.partial else { return self.cut(py, space, count, frames) };
         partial.filled += count;
         let memory = partial.memory.bind(py);
-        if partial.filled < memory.len() {
-            return Ok(true);
-        }
         if partial.filled == partial.size {
             frames.push(PyMemoryView::from(memory)?.into_any().unbind());
             self.partial = None;
-        } else {
-            let larger = untouched(py, partial.size.min(GROWTH * partial.filled))?;
-            inside(&larger)[..partial.filled].copy_from_slice(inside(memory));
-            partial.memory = larger.unbind();
         }
         Ok(true)
+    }
+
+    fn is_full(&self, py: Python<'_>) -> bool {
+        self.partial.as_ref().is_some_and(|partial| partial.filled == partial.memory.bind(py).len())
+    }
+
+    /// Make room for more of an incomplete frame whose memory is full.
+    fn grow(&mut self, py: Python<'_>) -> PyResult<()> {
+        if !self.is_full(py) {
+            return Ok(());
+        }
+        if let Some(partial) = &mut self.partial {
+            let larger = untouched(py, partial.size.min(GROWTH * partial.filled))?;
+            inside(&larger)[..partial.filled].copy_from_slice(inside(partial.memory.bind(py)));
+            partial.memory = larger.unbind();
+        }
+        Ok(())
     }
 
     /// Cut frames from the receive buffer, in which `count` bytes follow the begun size.

@@ -1,3 +1,3 @@
 """Stamp of the native module that belongs to these sources. Written by tools/native_stamp.py."""
 
-STAMP = "9d7b783ed6c5d992"
+STAMP = "638919a4c6e7f7bb"

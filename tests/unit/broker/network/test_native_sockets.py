@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import logging
 import os
 import select
 import socket
 import struct
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -135,6 +137,26 @@ def test_an_announced_size_costs_no_memory_before_its_bytes_come() -> None:
         assert stream.held_bytes == 4 * 64 * 1024
         stream.abort()
         assert stream.held_bytes == 0
+
+
+def test_the_memory_of_a_frame_grows_once_before_it_is_told() -> None:
+    """So a limit over all connections can pause them, however much has arrived."""
+    streams = made()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        client = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+    with client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+        client.setblocking(False)
+        client.send(struct.pack(">i", LARGEST) + bytes(LARGEST - 1))
+        arrived = struct.unpack("i", fcntl.ioctl(accepted, termios.FIONREAD, bytes(4)))[0]
+        assert arrived > 4 * 64 * 1024  # the second growth was possible at once
+        accepted.setblocking(False)
+        stream = streams.add(accepted.detach(), "owner", LARGEST)
+        assert waited(streams) == [("owner", [], 0)]
+        assert stream.held_bytes == 4 * 64 * 1024
+        stream.abort()
 
 
 def test_a_connection_that_ends_is_told_after_its_frames_and_closed_once() -> None:
