@@ -20,8 +20,8 @@ __all__ = [
     "OutcomeUnknown",
     "RunAll",
     "Sync",
+    "changed_nothing",
     "is_full",
-    "lacks_descriptors",
     "may_exist",
     "one_by_one",
 ]
@@ -40,9 +40,12 @@ def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def lacks_descriptors(error: OSError) -> bool:
-    """Return true if the process or the system has no free file descriptor."""
-    return error.errno in (errno.EMFILE, errno.ENFILE)
+def changed_nothing(error: OSError) -> bool:
+    """Return true if the refused call has certainly changed nothing, and may succeed later.
+
+    No file descriptor was free, the file system is read-only, or a right is missing.
+    """
+    return error.errno in (errno.EMFILE, errno.ENFILE, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class File(Protocol):

@@ -84,7 +84,7 @@ class PartitionLog:
         self._point: RecoveryPoint | None = None
         self._fresh = FreshFiles()
         self.start_owed = False  # retention removed segments, and the full disk refused the new log start
-        self._sync_failed = self._torn = False  # torn: a failed append may have left bytes in the active file
+        self.has_failed_sync = self._torn = False  # torn: a failed append may have left bytes in the active file
         self.snapshots = SnapshotKeeper(files, directory, recovered.snapshots)
         self._begin = begin
         self._is_writing = False  # a snapshot is being written, or about to be
@@ -252,7 +252,7 @@ class PartitionLog:
 
     def _write(self, header: BatchHeader, batch: Buffer, append_time_ms: int, now_ms: int) -> Rejected | None:
         """Write one batch at the end of the log. Return None on success. The caller updates the producer state."""
-        if self._sync_failed or (self._torn and not self._mended()):
+        if self.has_failed_sync or (self._torn and not self._mended()):
             return self._storage_error()
         base_offset = self.log_end_offset
         view = memoryview(batch)
@@ -377,7 +377,7 @@ class PartitionLog:
 
         Without effect after `sync_failed`, because a later success does not cover earlier bytes.
         """
-        if self._sync_failed:
+        if self.has_failed_sync:
             return
         self._fresh.forget()
         self._synced(min(log_end_offset, self.log_end_offset))
@@ -408,15 +408,15 @@ class PartitionLog:
     def sync_failed(self, error: OSError) -> None:
         """Note a failed sync. The synced part of the log is unknown, so it is read-only until it is opened again."""
         self.failure = error
-        self._sync_failed = True
+        self.has_failed_sync = True
 
     def is_durable(self, offset: int) -> bool:
         """Return true if the offset may be acknowledged. After `sync_failed` only synced offsets may."""
-        return not self._sync_failed or offset < self.synced_offset
+        return not self.has_failed_sync or offset < self.synced_offset
 
     @property
     def read_only(self) -> bool:
-        return self._sync_failed or self._torn
+        return self.has_failed_sync or self._torn
 
     def _advance(self, high_watermark: int) -> None:
         if high_watermark > self.high_watermark:
@@ -577,7 +577,7 @@ class PartitionLog:
         segment = self.segments[-1]
         self._begin, self._is_writing = carry_out, False
         try:
-            if not self._sync_failed:
+            if not self.has_failed_sync:
                 if self._torn:
                     segment.log.truncate(segment.size)
                 try:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from fencepost.broker.disk.changes import Change, Done
-from fencepost.broker.disk.files import Files, lacks_descriptors, may_exist
+from fencepost.broker.disk.files import Files, changed_nothing, may_exist
 from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, CompactionPlan, Step, plan
 from fencepost.broker.log.removing import expirable, owes_removal, retaining
 from fencepost.broker.log.results import CorruptSegment
@@ -26,7 +26,7 @@ from fencepost.broker.topics.topic import Partition
 __all__ = ["Cleaner"]
 
 _OPENED_AT_ONCE = 10
-_DESCRIPTOR_PAUSE_MS = 1_000
+_REFUSAL_PAUSE_MS = 1_000
 _PAUSE_MS = 1  # between two steps, so that requests come first
 
 _log = logging.getLogger("fencepost.broker.cleaner")
@@ -220,9 +220,9 @@ class Cleaner:
         try:
             result()
         except Exception as error:  # noqa: BLE001 - it is told, and costs this partition only
-            if compaction.is_swapping and isinstance(error, OSError) and lacks_descriptors(error):
-                _log.error("%s: compaction goes on when there are descriptors: %s", partition.directory, error)
-                self._timers.at(self._now.ms + _DESCRIPTOR_PAUSE_MS, self._step)
+            if compaction.is_swapping and isinstance(error, OSError) and changed_nothing(error):
+                _log.error("%s: compaction goes on when the disk takes its changes: %s", partition.directory, error)
+                self._timers.at(self._now.ms + _REFUSAL_PAUSE_MS, self._step)
             else:
                 self._gave_up(partition, compaction, error)
         else:

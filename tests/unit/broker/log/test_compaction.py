@@ -14,7 +14,7 @@ from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog
 from fencepost.broker.log.cleaning import compaction
 from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, Step, plan
 from fencepost.broker.log.removing import moving
-from fencepost.broker.log.results import CorruptSegment
+from fencepost.broker.log.results import CorruptSegment, Rejected
 from fencepost.protocol.records import walk
 from fencepost.protocol.records.batch import BatchHeader, iter_batches
 from fencepost.protocol.records.decoding import decode_batches
@@ -311,6 +311,33 @@ def test_a_round_gives_up_when_its_segments_go_away() -> None:
     carry_out(moving(log, -1))
     with pytest.raises(Abandoned):
         list(steps)
+
+
+def test_a_replacement_goes_on_while_the_log_waits_for_a_refused_append() -> None:
+    """The disk refuses an append and its undoing, once the replacement has begun; the next append mends the log."""
+    disk = MemoryDisk(durable=True)
+    log = opened(disk)
+    for n in range(200):
+        add(log, keyed((b"k%d" % (n % 3), b"v%d" % n * 100)))
+    sync(log)
+    wanted = plan(log, NOW)
+    assert wanted is not None
+    expected = [row for row in latest(rows(log), wanted.end_offset) if row[0] < wanted.end_offset]
+    refused = 0
+    for step in Compaction(log, wanted, NOW).steps():
+        if not isinstance(step, Generator):
+            carry_out_step(step)
+            continue
+        for action in step:
+            action()
+            disk.is_read_only = True
+            refused += isinstance(log.append(keyed((b"new", b"value")), NOW), Rejected)
+            assert log.read_only
+            disk.is_read_only = False
+        add(log, keyed((b"new", b"value")))
+        assert not log.read_only
+    assert refused > 2
+    assert [row for row in rows(log) if row[0] < wanted.end_offset] == expected
 
 
 def test_a_gap_that_compaction_did_not_make_is_damage() -> None:

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.disk.changes import Change
-from fencepost.broker.disk.files import File, lacks_descriptors
+from fencepost.broker.disk.files import File, changed_nothing
 from fencepost.broker.log.cleaning.cleaned_transactions import CleanedTransactions
 from fencepost.broker.log.cleaning.swap import announcing, announcing_indexes, discard, take_places
 from fencepost.broker.log.layout import CLEANED, SWAP, CleanPoint
@@ -240,7 +240,7 @@ class Compaction:
         yield from self._swapping(group, target)
 
     def _swapping(self, group: list[Segment], target: Segment) -> Iterator[Step]:
-        """Replace the group by the new segment. If a change fails for lack of a descriptor, the next one continues."""
+        """Replace the group by the new segment. If a refused change has changed nothing, the next one continues."""
         stages = deque(self._stages(group, target))
         while stages:
             self.is_swapping = True
@@ -250,7 +250,7 @@ class Compaction:
     def _through(self, stages: deque[Callable[[], Change[None]]]) -> Change[None]:
         """Carry out the stages.
 
-        Changes of a log's files run one at a time, so the group stays until the end, unless descriptors are missing.
+        Changes of a log's files run one at a time, so the group stays until the end, unless one is refused.
 
         Meanwhile records are appended and read. Raises OSError, Abandoned.
         """
@@ -261,13 +261,13 @@ class Compaction:
         except Exception as error:
             if isinstance(error, Abandoned) and (len(stages) == _STAGES or self._log.closed):
                 raise
-            if not (isinstance(error, OSError) and lacks_descriptors(error)):
+            if not (isinstance(error, OSError) and changed_nothing(error)):
                 # The next start finds out if the old or the new segments are valid.
                 self._log.sync_failed(error if isinstance(error, OSError) else OSError(str(error)))
             raise
 
     def _stages(self, group: list[Segment], target: Segment) -> Iterator[Callable[[], Change[None]]]:
-        """Yield the stages of a replacement. Each can be repeated after it has failed for lack of a descriptor."""
+        """Yield the stages of a replacement. Each can be repeated after a call that has changed nothing."""
         log, base, end = self._log, group[0].base_offset, group[-1].next_offset
         new: list[Segment] = []
 
@@ -278,11 +278,11 @@ class Compaction:
             yield from announcing_indexes(log.files, log.directory, base)
 
         def announce() -> Change[None]:
-            self._check(group)
+            self._check_begun(group)
             yield from announcing(log.files, log.directory, base)
 
         def replace() -> Change[None]:
-            self._check(group)
+            self._check_begun(group)
             self._target = None
             new.append(self._replace(group, end))  # first: if a later stage fails, the log reads the new segment
             for segment in group:
@@ -295,7 +295,7 @@ class Compaction:
             yield partial(log.files.sync_directory, log.directory)
 
         def name() -> Change[None]:
-            self._check(new)
+            self._check_begun(new)
             new[0].take_name()
             yield partial(log.files.sync_directory, log.directory)
 
@@ -372,8 +372,17 @@ class Compaction:
 
     def _check(self, segments: Sequence[Segment]) -> None:
         """Raise Abandoned if a segment no longer belongs to the log, or if the log is read-only."""
-        if self._log.read_only or self._log.closed:
-            raise Abandoned("the log is closed or read-only")
+        if self._log.read_only:
+            raise Abandoned("the log is read-only")
+        self._check_begun(segments)
+
+    def _check_begun(self, segments: Sequence[Segment]) -> None:
+        """Raise Abandoned if a replacement that has begun cannot go on.
+
+        A log that is read-only until its last append is mended is no reason: the segments are closed ones.
+        """
+        if self._log.has_failed_sync or self._log.closed:
+            raise Abandoned("the log is closed, or its state on the disk is unknown")
         if any(segment not in self._log.segments for segment in segments):
             raise Abandoned("its segments are gone")
 
