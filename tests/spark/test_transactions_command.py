@@ -91,8 +91,10 @@ def test_no_decision_topic_is_made_by_looking(capsys: pytest.CaptureFixture[str]
 
 def test_no_broker_is_said_in_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.cli.cluster_settings.REACH_MS", 300)
-    assert command("resolve", "some sink", "-b", "not a place") == 1
+    assert command("resolve", "some sink", "-b", "127.0.0.1:1") == 1
     assert capsys.readouterr().err.startswith("fencepost: ")
+    assert command("resolve", "some sink", "-b", "not a place") == 2
+    assert "bootstrap address 'not a place': a host name has no spaces" in capsys.readouterr().err
 
 
 class Stranger:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
 import math
 import threading
@@ -138,6 +139,9 @@ class ClusterDesk:
     def _look(self) -> None:
         try:
             look = self._io.run(self._looker.look_often())
+        except concurrent.futures.CancelledError:  # the process ends, before or without `close`
+            self._ended = True
+            return
         except Exception as error:
             if self._ended:
                 return
