@@ -3,6 +3,7 @@
 //! The loops need no Python: `cargo test --no-default-features` tests them without an interpreter.
 
 pub mod answers;
+pub mod batch;
 #[cfg(feature = "python")]
 mod buffers;
 pub mod hashes;

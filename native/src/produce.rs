@@ -4,7 +4,8 @@
 //! which has the error codes. Nothing is decided here: a batch that is sound may still be refused for the settings of
 //! its topic, or for the state of its producer.
 
-use crate::records::{self, Checked, HEADER_BYTES};
+use crate::batch::{Header, Reader, CODEC_MASK, CONTROL, DELETE_HORIZON, HEADER_BYTES, MAGIC, TRANSACTIONAL};
+use crate::records::{self, Checked};
 
 const FIRST_VERSION: i16 = 3;
 const LAST_VERSION: i16 = 13;
@@ -17,49 +18,9 @@ const ID_BYTES: usize = 16;
 const MOST_BATCHES: usize = 1000;
 const MOST_BYTES_OF_SEVERAL: usize = 4 << 20;
 
-const LENGTH_PREFIX_BYTES: usize = 12;
-const CRC_FROM: usize = 21;
-const MAGIC: i8 = 2;
-const CODEC_MASK: i16 = 0x07;
 const LAST_CODEC: i16 = 4;
-const TRANSACTIONAL: i16 = 0x10;
-const CONTROL: i16 = 0x20;
-const DELETE_HORIZON: i16 = 0x40;
-
-/// Bytes that are read from the front. Every read fails where they end.
-struct Reader<'a> {
-    rest: &'a [u8],
-}
 
 impl<'a> Reader<'a> {
-    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.rest.split_at_checked(count)?;
-        self.rest = rest;
-        Some(bytes)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (bytes, rest) = self.rest.split_first_chunk()?;
-        self.rest = rest;
-        Some(*bytes)
-    }
-
-    fn int8(&mut self) -> Option<i8> {
-        self.array().map(i8::from_be_bytes)
-    }
-
-    fn int16(&mut self) -> Option<i16> {
-        self.array().map(i16::from_be_bytes)
-    }
-
-    fn int32(&mut self) -> Option<i32> {
-        self.array().map(i32::from_be_bytes)
-    }
-
-    fn int64(&mut self) -> Option<i64> {
-        self.array().map(i64::from_be_bytes)
-    }
-
     fn unsigned(&mut self) -> Option<usize> {
         let (mut value, mut shift) = (0u64, 0);
         loop {
@@ -111,24 +72,6 @@ pub enum Topic<'a> {
     Id([u8; ID_BYTES]),
 }
 
-/// The fields of a batch's header, in their order.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Header {
-    pub base_offset: i64,
-    pub batch_length: i32,
-    pub leader_epoch: i32,
-    pub magic: i8,
-    pub crc: u32,
-    pub attributes: i16,
-    pub last_offset_delta: i32,
-    pub base_timestamp: i64,
-    pub max_timestamp: i64,
-    pub producer_id: i64,
-    pub producer_epoch: i16,
-    pub base_sequence: i32,
-    pub count: i32,
-}
-
 #[derive(Debug, PartialEq, Eq)]
 pub struct Batch<'a> {
     pub topic: Topic<'a>,
@@ -152,30 +95,11 @@ pub struct Request<'a> {
     pub batches: Vec<Batch<'a>>,
 }
 
-fn header_of(batch: &[u8]) -> Option<Header> {
-    let mut reader = Reader { rest: batch };
-    Some(Header {
-        base_offset: reader.int64()?,
-        batch_length: reader.int32()?,
-        leader_epoch: reader.int32()?,
-        magic: reader.int8()?,
-        crc: reader.array().map(u32::from_be_bytes)?,
-        attributes: reader.int16()?,
-        last_offset_delta: reader.int32()?,
-        base_timestamp: reader.int64()?,
-        max_timestamp: reader.int64()?,
-        producer_id: reader.int64()?,
-        producer_epoch: reader.int16()?,
-        base_sequence: reader.int32()?,
-        count: reader.int32()?,
-    })
-}
-
 /// Header and facts of bytes that are exactly one sound batch of a client.
 pub fn sound(batch: &[u8]) -> Option<(Header, Option<Checked>)> {
-    let header = header_of(batch)?;
+    let header = Header::of(batch)?;
     let attributes = header.attributes;
-    let is_whole = usize::try_from(header.batch_length).ok()? + LENGTH_PREFIX_BYTES == batch.len();
+    let is_whole = header.size()? == batch.len();
     let is_counted = header.count > 0 && header.last_offset_delta == header.count - 1 && header.base_offset == 0;
     let is_sequenced = match header.producer_id {
         0.. => header.base_sequence >= 0,
@@ -186,7 +110,7 @@ pub fn sound(batch: &[u8]) -> Option<(Header, Option<Checked>)> {
         return None;
     }
     // A fuzzer does not find a checksum.
-    if !cfg!(fuzzing) && crc32c::crc32c(&batch[CRC_FROM..]) != header.crc {
+    if !cfg!(fuzzing) && !header.has_crc_of(batch) {
         return None;
     }
     if attributes & CODEC_MASK != 0 {

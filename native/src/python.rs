@@ -1,12 +1,14 @@
 //! Functions of the Python module.
 //!
-//! The module takes no decision, and its only state are the records of `OpenRows`. A function reads buffers and returns
-//! numbers and new objects. It reports broken input with a code (records.rs), never with a panic. Columns of numbers are buffers of native 32-bit
-//! or 64-bit integers. A column of byte strings is the tuple (blob, starts, lengths), see `records::Strings`.
+//! The module takes no decision. Its functions have no state; that of connections and open chunks is in streams.rs and
+//! open_rows.rs. A function reads buffers and returns numbers and new objects. It reports broken input with a code
+//! (records.rs) or None, never with a panic. Columns of numbers are buffers of native 32-bit or 64-bit integers. A column
+//! of byte strings is the tuple (blob, starts, lengths), see `records::Strings`.
 //!
 //! Work on a large buffer runs without the interpreter lock. The caller must not write to a buffer during a call.
 
 use crate::answers::Reading;
+use crate::batch::HEADER_BYTES;
 use crate::buffers::{packed, untouched, written, Input};
 use crate::numbers::{Int32s, Int64s};
 use crate::objects::{untrack, TupleClass};
@@ -25,7 +27,8 @@ const LARGE_BYTES: usize = 64 * 1024;
 type Any<'py> = Bound<'py, PyAny>;
 type Three<'py> = (Any<'py>, Any<'py>, Any<'py>);
 
-fn working<T: Send>(py: Python<'_>, size: usize, work: impl FnOnce() -> T + Send) -> T {
+/// Do `work` on `size` bytes, with the interpreter lock given away if they are many.
+pub fn working<T: Send>(py: Python<'_>, size: usize, work: impl FnOnce() -> T + Send) -> T {
     if size < LARGE_BYTES {
         return work();
     }
@@ -204,12 +207,12 @@ fn decode_answer<'py>(
     let Some(found) = working(py, bytes.len(), || answers::survey(bytes, &reading)) else { return Ok(None) };
     let Ok(rows) = records::capacity(bytes, &found.batches) else { return Ok(None) };
     let size = rows.checked_mul(records::COLUMN_BYTES).ok_or_else(|| PyMemoryError::new_err("too many records"))?;
-    let mut decoded = None;
+    let (mut decoded, mut flaw) = (0, None);
     let columns = written(py, size, |out| {
-        decoded = working(py, bytes.len(), || answers::decode(bytes, &found, first_offset, out));
+        (decoded, flaw) = working(py, bytes.len(), || records::decode(bytes, &found.batches, first_offset, out));
         Ok(())
     })?;
-    Ok(decoded.map(|rows| (rows, columns, found.next_offset, found.made_bytes, found.epochs)))
+    Ok(flaw.is_none().then_some((decoded, columns, found.next_offset, found.made_bytes, found.epochs)))
 }
 
 /// Cut byte strings out of a blob.
@@ -386,12 +389,12 @@ pub fn batch_of<'py, 'a>(
 ) -> PyResult<Bound<'py, PyByteArray>> {
     let refused = |flaw: Flaw| PyValueError::new_err(format!("record {}: larger than 2 GiB", flaw.row));
     let section = records::measure_rows(rows, &fields, times).map_err(refused)?;
-    if section > i32::MAX as usize - records::HEADER_BYTES {
-        let size = section.saturating_add(records::HEADER_BYTES);
+    if section > i32::MAX as usize - HEADER_BYTES {
+        let size = section.saturating_add(HEADER_BYTES);
         return Err(PyValueError::new_err(format!("a batch of {size} bytes; at most 2 GiB are possible")));
     }
-    written(py, records::HEADER_BYTES + section, |out| {
-        records::write_rows(rows, &fields, times, &mut out[records::HEADER_BYTES..]).map_err(refused)
+    written(py, HEADER_BYTES + section, |out| {
+        records::write_rows(rows, &fields, times, &mut out[HEADER_BYTES..]).map_err(refused)
     })
 }
 
@@ -462,10 +465,10 @@ fn write_records<'py>(
     if first > end || end > source.rows {
         return Err(PyValueError::new_err("rows that the columns do not have"));
     }
-    let whole = size.checked_add(records::HEADER_BYTES).ok_or_else(|| PyMemoryError::new_err("too large"))?;
+    let whole = size.checked_add(HEADER_BYTES).ok_or_else(|| PyMemoryError::new_err("too large"))?;
     let (mut moved, mut flaw) = (cursors, None);
     let batch = written(py, whole, |out| {
-        let out = &mut out[records::HEADER_BYTES..];
+        let out = &mut out[HEADER_BYTES..];
         match working(py, out.len(), || source.write(first, end, cursors, out)) {
             Ok(next) => moved = next,
             Err(found) => flaw = Some(found),

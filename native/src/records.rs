@@ -3,6 +3,7 @@
 //!
 //! Safe Rust over slices. Every position is checked, and sums of numbers from outside are checked or wrap.
 
+use crate::batch::HEADER_BYTES;
 use crate::numbers::{Int32s, Int64s};
 
 pub type Code = u8;
@@ -17,10 +18,8 @@ pub const OUTSIDE_BLOB: Code = 6;
 pub const TOO_LARGE: Code = 7;
 pub const OVERFULL: Code = 8;
 
-/// Size of a batch's header.
-pub const HEADER_BYTES: usize = 61;
 /// Smallest record: one byte each for its length, attributes, two deltas, two lengths and the number of headers.
-const MIN_RECORD_BYTES: usize = 7;
+pub const MIN_RECORD_BYTES: usize = 7;
 const MAX_BODY_BYTES: usize = i32::MAX as usize;
 const VARINT32_BYTES: usize = 5;
 const VARINT64_BYTES: usize = 10;

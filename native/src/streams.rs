@@ -7,6 +7,7 @@
 //! Limits, the order of requests and what a frame means are decided in Python. All calls come from one thread.
 
 use crate::buffers::{inside, untouched, Input};
+use crate::python::working;
 use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
@@ -30,8 +31,6 @@ const TURN_BYTES: usize = 256 * 1024;
 const MOST_EVENTS: usize = 64;
 /// Most buffers of one write.
 const MOST_PIECES: usize = 64;
-/// From this size on, other threads run meanwhile.
-const LARGE_BYTES: usize = 64 * 1024;
 const WAKE: Token = Token(usize::MAX);
 
 /// The connection has ended: the client closed it, or it failed. A last entry of `ready` follows when it is closed.
@@ -252,12 +251,8 @@ impl Stream {
             let mut slices = &mut slices[..];
             IoSlice::advance_slices(&mut slices, self.sent_bytes);
             let size: usize = slices.iter().map(|slice| slice.len()).sum();
-            let result = if size < LARGE_BYTES {
-                again(|| socket.write_vectored(slices))
-            } else {
-                let (slices, socket) = (&*slices, &mut *socket);
-                py.detach(|| again(|| socket.write_vectored(slices)))
-            };
+            let slices = &*slices;
+            let result = working(py, size, || again(|| socket.write_vectored(slices)));
             let lengths: Vec<_> = pieces.iter().map(|piece| piece.bytes().len()).collect();
             drop(pieces);
             match result {
