@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from enum import Enum
 from typing import Any, Final, cast, get_args
 
@@ -49,9 +48,12 @@ class HelpedCommand(_Helped, TyperCommand):
         if ctx.resilient_parsing:  # shell completion
             return super().parse_args(ctx, args)
         parameters: list[Any] = self.get_params(ctx)
-        repeated = _given_twice(parameters, args)
-        if repeated is not None:
-            raise typer.BadParameter("is given twice, and may be given once", ctx=ctx, param=repeated)
+        seen: set[str] = set()
+        in_order: list[Any] = self.make_parser(ctx).parse_args(args=args.copy())[2]
+        for given in in_order:  # an option with one value would have the last one
+            if given.name in seen and not given.multiple and not given.is_flag:
+                raise typer.BadParameter("is given twice, and may be given once", ctx=ctx, param=given)
+            seen.add(given.name)
         rest = super().parse_args(ctx, args)
         for parameter in parameters:
             value = ctx.params.get(parameter.name)
@@ -88,33 +90,6 @@ def in_words(error: Any) -> None:
         error.param_hint = _argument_word(parameter) if named else max(parameter.opts, key=len)
     if _ABOUT_TYPES.search(error.message):
         error.message = f"must be {_value_words(parameter)}"
-
-
-def _given_twice(parameters: Iterable[Any], args: Iterable[str]) -> Any:
-    """Return an option with one value that is given more than once, or None.
-
-    The parser would take the last value: `-b one:9092 -b two:9092` would use only the second.
-    """
-    options = {word: each for each in parameters if each.param_type_name == "option" for word in each.opts}
-    valued = {word: each for word, each in options.items() if not each.is_flag}
-    seen: set[str] = set()
-    words = iter(args)
-    for word in words:
-        if word == "--":
-            return None
-        found = valued.get(word)
-        if found is not None:
-            next(words, None)  # its value, which may look like an option
-        elif word.startswith("--"):
-            found = valued.get(word.partition("=")[0])
-        elif word.startswith("-"):
-            found = valued.get(word[:2])
-        if found is None or found.multiple:
-            continue
-        if found.name in seen:
-            return found
-        seen.add(found.name)
-    return None
 
 
 def _value_words(parameter: Any) -> str:
