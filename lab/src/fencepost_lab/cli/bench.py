@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, client_settings, connected
 from fencepost.cli.output import Json, failures_told, print_json, refuse, stopped_by_signals
 from fencepost.cli.progress import step
+from fencepost.protocol.records.batch import CODECS
 
 if TYPE_CHECKING:
     from fencepost_lab.benchmark.contest import Contest
@@ -21,13 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["bench"]
 
-_CODECS: Final = "none|gzip|snappy|lz4|zstd"
-
 
 def _compression(name: str) -> str:
-    codecs = _CODECS.split("|")
-    if name not in codecs:
-        raise typer.BadParameter(f"{name!r:.80} is not of {', '.join(codecs)}")
+    if name not in CODECS:
+        raise typer.BadParameter(f"{name!r:.80} is not of {', '.join(CODECS)}")
     return name
 
 
@@ -44,7 +42,7 @@ def bench(
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic.")] = 1,
     compression: Annotated[
         str,
-        typer.Option(metavar=_CODECS, callback=_compression, help="Compression of the producer."),
+        typer.Option(metavar="|".join(CODECS), callback=_compression, help="Compression of the producer."),
     ] = "none",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; the clients take turns in each.")] = 3,
     as_json: Json = False,

@@ -13,7 +13,7 @@ from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError, N
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fencepost.arguments import is_utf8
 from fencepost.broker.disk.place import DirectoryGone, DirectoryInUse, check_system
@@ -23,7 +23,7 @@ from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.metrics.endpoint import serve_metrics
 from fencepost.broker.security.listeners import Listener, listeners_of
 from fencepost.broker.server import BrokerServer, new_event_loop
-from fencepost.broker.settings.table import InvalidSetting
+from fencepost.broker.settings.table import BROKER_SETTINGS, InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli.broker.service_manager import ServiceManager
 from fencepost.cli.help import Help, HelpRow, help_text, notes, terminal_width, usage_text
@@ -41,7 +41,6 @@ _METRICS_PATIENCE_S = 30
 
 
 _LARGEST_PORT = 65535
-_FSYNC: Final = ("commit", "interval", "never")
 
 
 class _UnusableArgument(Exception):
@@ -107,8 +106,9 @@ def _text(text: str) -> str:
 
 
 def _fsync(text: str) -> str:
-    if text not in _FSYNC:
-        raise ArgumentTypeError(f"{text!r:.80} is none of {', '.join(_FSYNC)}")
+    choices = BROKER_SETTINGS["fsync"].choices
+    if text not in choices:
+        raise ArgumentTypeError(f"{text!r:.80} is none of {', '.join(choices)}")
     return text
 
 
