@@ -25,7 +25,7 @@ __all__ = ["bench"]
 
 def _compression(name: str) -> str:
     if name not in CODECS:
-        raise typer.BadParameter(f"{name!r:.80} is not of {', '.join(CODECS)}")
+        raise typer.BadParameter(f"{name!r:.80} is not one of {', '.join(CODECS)}")
     return name
 
 

@@ -108,7 +108,7 @@ def _text(text: str) -> str:
 def _fsync(text: str) -> str:
     choices = BROKER_SETTINGS["fsync"].choices
     if text not in choices:
-        raise ArgumentTypeError(f"{text!r:.80} is none of {', '.join(choices)}")
+        raise ArgumentTypeError(f"{text!r:.80} is not one of {', '.join(choices)}")
     return text
 
 
