@@ -43,6 +43,8 @@ const DRAINED: u8 = 4;
 const CLOSED: u8 = 8;
 /// Bytes of the connection could not be handled, for want of memory for example: `Stream.failure`. `CLOSED` follows.
 const FAILED: u8 = 16;
+/// The memory of an incomplete frame is full. Nothing more is received until `Stream.grow`.
+const FULL: u8 = 32;
 
 /// The parts of `Streams` that a stream uses.
 struct Shared {
@@ -140,8 +142,10 @@ impl Stream {
         frames: &mut Vec<Py<PyAny>>,
     ) -> PyResult<u8> {
         let mut received = 0;
-        self.grow(py)?;
         loop {
+            if self.is_full(py) {
+                return Ok(FULL);
+            }
             let Some(socket) = &mut self.socket else { return Ok(0) };
             let begun = self.begun.len();
             let (room, result) = match &mut self.partial {
@@ -168,8 +172,7 @@ impl Stream {
             if count < room && !is_ended {
                 return Ok(0);
             }
-            // The memory of a frame grows in the next turn, after Python has seen how much is held.
-            if received >= TURN_BYTES || self.is_full(py) {
+            if received >= TURN_BYTES && !self.is_full(py) {
                 self.rearm();
                 return Ok(0);
             }
@@ -190,19 +193,6 @@ impl Stream {
 
     fn is_full(&self, py: Python<'_>) -> bool {
         self.partial.as_ref().is_some_and(|partial| partial.filled == partial.memory.bind(py).len())
-    }
-
-    /// Make room for more of an incomplete frame whose memory is full.
-    fn grow(&mut self, py: Python<'_>) -> PyResult<()> {
-        if !self.is_full(py) {
-            return Ok(());
-        }
-        if let Some(partial) = &mut self.partial {
-            let larger = untouched(py, partial.size.min(GROWTH * partial.filled))?;
-            inside(&larger)[..partial.filled].copy_from_slice(inside(partial.memory.bind(py)));
-            partial.memory = larger.unbind();
-        }
-        Ok(())
     }
 
     /// Cut frames from the receive buffer, in which `count` bytes follow the begun size.
@@ -350,6 +340,20 @@ impl Stream {
         }
     }
 
+    /// Make room for more of an incomplete frame whose memory is full.
+    fn grow(&mut self, py: Python<'_>) -> PyResult<()> {
+        if !self.is_full(py) {
+            return Ok(());
+        }
+        if let Some(partial) = &mut self.partial {
+            let larger = untouched(py, partial.size.min(GROWTH * partial.filled))?;
+            inside(&larger)[..partial.filled].copy_from_slice(inside(partial.memory.bind(py)));
+            partial.memory = larger.unbind();
+        }
+        self.rearm();
+        Ok(())
+    }
+
     /// Write a buffer. It must not change afterwards.
     fn write(&mut self, py: Python<'_>, data: Bound<'_, PyAny>) -> PyResult<()> {
         self.put(data)?;
@@ -435,6 +439,8 @@ impl Streams {
     const CLOSED: u8 = CLOSED;
     #[classattr]
     const FAILED: u8 = FAILED;
+    #[classattr]
+    const FULL: u8 = FULL;
 
     /// The descriptor that is readable while there is work.
     fn fileno(&self) -> RawFd {

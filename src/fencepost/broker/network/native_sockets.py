@@ -84,6 +84,9 @@ class NativeSocket(ClientSocket):
             return
         if news & kinds.DRAINED:
             self._look_at_unsent()
+        if news & kinds.FULL and not self._is_deaf:
+            stream.grow()
+            self._note_memory()  # at once, because the other connections of this turn look at it
         if news & kinds.REFUSED:
             self._server.pump()  # the responses to the requests before are written first
             self._refuse_size(refused_size(stream.refused_size, stream.max_frame_bytes, STRANGERS))

@@ -174,14 +174,18 @@ class ClientSocket:
         if not self._is_known and core.is_known(self._connection_id):
             self._is_known = True
             self._intake.max_frame_bytes = self._max_frame_bytes()
+        self._note_memory()
+        return 0 if connection is None else connection.made_bytes - self._handed_bytes
+
+    def _note_memory(self) -> None:
+        """Report the memory of requests that are incomplete or wait, and pause or resume reading accordingly."""
         held_bytes = self._intake.held_bytes + self._waiting_bytes
         if held_bytes or self._is_holding:
-            server.held(self._connection_id, held_bytes, finished=self._has_finished)
+            self._server.held(self._connection_id, held_bytes, finished=self._has_finished)
             self._is_holding = held_bytes > 0
         self._has_finished = False
         if held_bytes or self._is_deaf or self._is_untaken:
             self.listen()
-        return 0 if connection is None else connection.made_bytes - self._handed_bytes
 
     def listen(self) -> None:
         """Pause or resume reading.

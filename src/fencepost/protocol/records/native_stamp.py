@@ -1,3 +1,3 @@
 """Stamp of the native module that belongs to these sources. Written by tools/native_stamp.py."""
 
-STAMP = "9055658630edff41"
+STAMP = "b15add46e8002fb6"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import socket
 import struct
+import termios
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -105,6 +108,45 @@ def test_unfinished_requests_leave_room_for_others(
                 client.end_offset("t")
     assert "its request was incomplete for 10 s" in caplog.text
     assert broker.metrics().counters["stalled_connections"] > 0
+
+
+@contextmanager
+def stalled(broker: Broker) -> Iterator[None]:
+    """Keep the event loop of a broker from handling anything, so that what arrives is handled in one turn."""
+    go_on = threading.Event()
+    assert broker._loop is not None
+    broker._loop.call_soon_threadsafe(go_on.wait)
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+def sent(one: socket.socket) -> bool:
+    """Return true if the kernel of the other side has everything."""
+    return struct.unpack("i", fcntl.ioctl(one, termios.TIOCOUTQ, bytes(4))) == (0,)
+
+
+def test_requests_that_need_more_memory_in_one_turn_get_it_while_there_is_some(broker: Broker) -> None:
+    """Fifteen connections fill the memory of their first read together. There is room for one of them to grow."""
+    first = 256 * 1024
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    with ExitStack() as stack, RawClient(broker.bootstrap_servers) as client:
+        client.create_topic("t", 1)
+        connections = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(15)]
+        for one in connections:
+            one.sendall(struct.pack(">i", 4 * MB) + bytes(first - 1))
+        while held(broker) < 15 * first or not all(map(sent, connections)):
+            client.end_offset("t")
+        assert held(broker) == 15 * first
+        with stalled(broker):
+            for one in connections:
+                one.sendall(b"xx")
+            while not all(map(sent, connections)):
+                pass
+        for _ in range(5):  # turns of the loop
+            client.end_offset("t")
+        assert held(broker) == 18 * first
 
 
 def test_large_requests_of_many_clients_are_all_taken(broker: Broker) -> None:
