@@ -63,8 +63,8 @@ def test_without_the_peer_it_says_so(run: Commands, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("words", "status", "why"),
     [
-        (("produces",), 2, "'produces' is not of produce, consume, transactions"),
-        (("produce", "--compression", "best"), 2, "'best' is not of none, gzip, snappy, lz4, zstd"),
+        (("produces",), 2, "'produces' is not one of produce, consume, transactions"),
+        (("produce", "--compression", "best"), 2, "'best' is not one of none, gzip, snappy, lz4, zstd"),
         (("produce", "--start"), 2, "a broker that is started has an address of its own"),
     ],
 )

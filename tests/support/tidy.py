@@ -135,6 +135,7 @@ BELOW: dict[str, frozenset[str]] = {
             "config",
             "errors",
             "extras",
+            "protocol",
             "small_files",
         }
     ),

@@ -100,7 +100,7 @@ def encoded(
 def _checked(registry: Mapping[str, str], kind: str, field: str) -> Settings:
     if kind not in KINDS:
         raise ConfigurationError(
-            f"kind={kind!r} is not of {', '.join(KINDS)}; Protobuf needs classes: use fencepost.schemas"
+            f"kind={kind!r} is not one of {', '.join(KINDS)}; Protobuf needs classes: use fencepost.schemas"
         )
     if field not in (KEY, VALUE):
         raise ConfigurationError(f"field={field!r} is neither {KEY} nor {VALUE}")

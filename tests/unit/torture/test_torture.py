@@ -83,9 +83,9 @@ def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--client", "sarama"], "'sarama' is not of"),
-        (["--faults", "kill-moon"], "'kill-moon' is not of"),
-        (["--two-phase", "three"], "'three' is not of two-phase"),
+        (["--client", "sarama"], "'sarama' is not one of"),
+        (["--faults", "kill-moon"], "'kill-moon' is not one of"),
+        (["--two-phase", "three"], "'three' is not one of two-phase"),
         ([], "is needed, unless"),
     ],
 )

@@ -62,7 +62,7 @@ def bench(
     chosen = names or list(MEASURES)
     for name in chosen:
         if name not in MEASURES:
-            raise typer.BadParameter(f"{name!r} is not of {', '.join(MEASURES)}", param_hint="NAMES")
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(MEASURES)}", param_hint="NAMES")
     if not has_peer():
         _say(f"{PEER} is not installed, so there is nothing to compare with: pip install {PEER}")
     found: dict[str, Contest] = {}

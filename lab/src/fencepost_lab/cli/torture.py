@@ -157,7 +157,7 @@ def torture(
 def _only(option: str, given: Iterable[str], allowed: Iterable[str]) -> None:
     for name in given:
         if name not in allowed:
-            raise typer.BadParameter(f"{name!r} is not of {', '.join(allowed)}", param_hint=option)
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(allowed)}", param_hint=option)
 
 
 @contextmanager
