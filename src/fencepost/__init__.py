@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.on_first_use import loaded_from
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 if TYPE_CHECKING:
     from fencepost import config as config

@@ -1,3 +1,3 @@
 """Stamp of the native module that belongs to these sources. Written by tools/native_stamp.py."""
 
-STAMP = "b15add46e8002fb6"
+STAMP = "7f286dd6dfbe82f6"
