@@ -28,7 +28,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module", params=["never", "commit"])
 def servers(request: pytest.FixtureRequest) -> Iterator[str]:
-    with Broker(fsync=request.param) as broker:
+    with Broker({"log.retention.ms": -1}, fsync=request.param) as broker:
         yield broker.bootstrap_servers
 
 

@@ -26,6 +26,7 @@ ARMS = [pytest.param("fencepost", id="fencepost"), pytest.param("kafka", id="kaf
 SETTINGS = {
     "transaction.two.phase.commit.enable": True,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+    "log.retention.ms": -1,  # as in apache_kafka.py
 }
 
 

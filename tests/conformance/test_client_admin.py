@@ -23,7 +23,6 @@ from tests.support.brokers import BrokerUnderTest
 from tests.support.waiting import until
 
 TP = fencepost.TopicPartition
-KEEPS_OLD_RECORDS = {"retention.ms": "-1"}  # a busy machine may meet the hour of retention in between
 
 
 def wait_for_state(admin: fencepost.Admin, name: str, state: str) -> None:
@@ -53,7 +52,7 @@ def test_topics(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
 
 def test_offsets_by_time(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic = broker.name("t")
-    admin.create_topic(topic, 1, configs=KEEPS_OLD_RECORDS)
+    admin.create_topic(topic, 1)
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for number in range(5):
             producer.send(topic, b"v", timestamp_ms=1000 * number).result(120)
@@ -194,7 +193,7 @@ def test_the_record_with_the_highest_timestamp_is_one_that_is_there(
     """Kafka remembers it by segment, and names it after it was deleted; a fetch from there is out of range."""
     topic = broker.name("t")
     place = TP(topic, 0)
-    admin.create_topic(topic, 1, configs=KEEPS_OLD_RECORDS)
+    admin.create_topic(topic, 1)
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for timestamp_ms in (1000, 5000, 3000, 2000):
             producer.send(topic, b"v", timestamp_ms=timestamp_ms).result(120)
@@ -209,7 +208,7 @@ def test_the_record_with_the_highest_timestamp_is_one_that_is_there(
 
 def test_committed_offsets_are_altered_reset_and_deleted(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic, group = broker.name("t"), broker.name("g")
-    admin.create_topic(topic, 2, configs=KEEPS_OLD_RECORDS)
+    admin.create_topic(topic, 2)
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for number in range(4):
             producer.send(topic, b"v", partition=0, timestamp_ms=1000 * number).result(120)

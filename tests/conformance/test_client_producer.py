@@ -34,7 +34,7 @@ TP = fencepost.TopicPartition
 
 def new_topic(admin: fencepost.Admin, broker: BrokerUnderTest, partitions: int = 1) -> str:
     topic = broker.name("t")
-    admin.create_topic(topic, partitions, configs={"retention.ms": "-1"})  # records from 1970 stay
+    admin.create_topic(topic, partitions)
     return topic
 
 

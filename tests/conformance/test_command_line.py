@@ -117,7 +117,7 @@ def test_configs(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin)
 
 def test_groups(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) -> None:
     topic, group = broker.name("t"), broker.name("g")
-    admin.create_topic(topic, 2, configs={"retention.ms": "-1"})
+    admin.create_topic(topic, 2)
     put(broker, topic, 5)
     with fencepost.Consumer(broker.bootstrap_servers, group_id=group, auto_offset_reset="earliest") as consumer:
         consumer.subscribe([topic])
@@ -179,7 +179,7 @@ def polled(consumer: fencepost.ShareConsumer) -> list[fencepost.SharedRecord]:
 def test_a_share_group(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) -> None:
     """Its lag is the one that the brokers report: accepted records after the start offset do not count (KIP-1226)."""
     topic, group = broker.name("t"), broker.name("g")
-    admin.create_topic(topic, 1, configs={"retention.ms": "-1"})
+    admin.create_topic(topic, 1)
     put(broker, topic, 5)
     admin.alter_configs(group, {"share.auto.offset.reset": "earliest"}, resource_type=GROUP_RESOURCE)
     with fencepost.ShareConsumer(

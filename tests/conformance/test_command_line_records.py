@@ -24,7 +24,6 @@ from tests.support.waiting import until
 
 TP = fencepost.TopicPartition
 START_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
-NEVER_OLD = {"retention.ms": "-1"}
 Feed = Callable[[bytes], None]
 
 
@@ -43,7 +42,7 @@ def feed(monkeypatch: pytest.MonkeyPatch) -> Feed:
 def topic(broker: BrokerUnderTest, admin: fencepost.Admin) -> str:
     """With two partitions."""
     name = broker.name("t")
-    admin.create_topic(name, 2, configs=NEVER_OLD)
+    admin.create_topic(name, 2)
     return name
 
 

@@ -73,7 +73,7 @@ class Reader:
 
 @pytest.fixture(params=[BY_NAME, BY_ID], ids=["by name", "by id"])
 def reader(request: pytest.FixtureRequest, broker: BrokerUnderTest, client: RawClient) -> Reader:
-    return Reader(client, client.create_topic(broker.name("t"), 3, retention_ms="-1"), request.param)
+    return Reader(client, client.create_topic(broker.name("t"), 3), request.param)
 
 
 def name_of(reader: Reader) -> str:
@@ -160,7 +160,7 @@ def test_a_session_that_was_never_there(reader: Reader) -> None:
 
 
 def test_names_and_ids_are_not_mixed(broker: BrokerUnderTest, client: RawClient) -> None:
-    topic = client.create_topic(broker.name("t"), retention_ms="-1")
+    topic = client.create_topic(broker.name("t"))
     named, known = Reader(client, topic, BY_NAME), Reader(client, topic, BY_ID)
     named.fetch([(0, 0)])
     known.session_id, known.epoch = named.session_id, named.epoch

@@ -15,7 +15,7 @@ from fencepost.spark.sink.runner import ClusterClient
 def test_every_door(spark: Any, tmp_path: Path) -> None:
     from tests.spark.doors import seen_through_all  # with PySpark
 
-    with Broker({"transaction.two.phase.commit.enable": True}) as broker:
+    with Broker({"transaction.two.phase.commit.enable": True, "log.retention.ms": -1}) as broker:
         link = ClusterClient({"bootstrap.servers": broker.bootstrap_servers})
         for topic in ("doors-1", "doors_2", "doors-third"):
             link.io.run(link.admin.create_topic(topic, 3))

@@ -28,7 +28,7 @@ from tests.support.sink_abilities import KEEPING, ONE_PHASE
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker({"transaction.two.phase.commit.enable": True}) as broker:
+    with Broker({"transaction.two.phase.commit.enable": True, "log.retention.ms": -1}) as broker:
         yield broker
 
 
@@ -195,7 +195,11 @@ def test_commit_is_for_strangers_and_for_what_is_decided(broker: Broker, capsys:
 @pytest.fixture(scope="module", params=[0, pytest.param("3.9.1", marks=[pytest.mark.kafka, pytest.mark.slow])])
 def older(request: pytest.FixtureRequest) -> Iterator[Broker | OlderKafka]:
     """Yield a broker whose transactions have no epoch of their own: EndTxn v5 differs there, or is missing."""
-    with Broker({"transaction.version": 0}) if request.param == 0 else OlderKafka(request.param) as running:
+    with (
+        Broker({"transaction.version": 0, "log.retention.ms": -1})
+        if request.param == 0
+        else OlderKafka(request.param) as running
+    ):
         yield running
 
 

@@ -72,6 +72,8 @@ DEFAULT_PROPERTIES: Mapping[str, Setting] = {
     "transaction.two.phase.commit.enable": True,
     "unstable.api.versions.enable": True,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+    # Tests write records of any time. By default each look for old segments, every five minutes, would delete those.
+    "log.retention.ms": -1,
     # After kill() the restarted node waits for its own old session to expire; the default of 9 s is most of a restart.
     "broker.session.timeout.ms": 4000,
     "broker.heartbeat.interval.ms": 1000,

@@ -47,7 +47,7 @@ class Kit:
     def topic(self, short: str, partitions: int = 1, values: int = 0) -> str:
         """A new topic with `values` records, spread over its partitions in turn, at times from 1000 ms on."""
         name = self.name(short)
-        self.admin.create_topic(name, partitions, configs={"retention.ms": "-1"})  # the records are from 1970
+        self.admin.create_topic(name, partitions)
         with fencepost.Producer(self._broker.bootstrap_servers) as producer:
             for number in range(values):
                 producer.send(name, b"%d" % number, partition=number % partitions, timestamp_ms=1_000 + number)
