@@ -71,6 +71,15 @@ def write_lists(
     timestamps: int | Sequence[int],
     headers: Sequence[_Field] | None,
 ) -> bytearray: ...
+def write_pairs(
+    pairs: Sequence[tuple[_Field, _Field]],
+    timestamp: int,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    producer_id: int,
+    producer_epoch: int,
+) -> bytearray: ...
 def plan_batches(columns: _Columns, most_bytes: int) -> tuple[int, int, list[tuple[int, int]]]: ...
 def write_records(
     columns: _Columns, first: int, end: int, size: int, cursors: _Cursors

@@ -6,6 +6,7 @@ pub const HEADER_BYTES: usize = 61;
 pub const LENGTH_PREFIX_BYTES: usize = 12;
 pub const MAGIC_AT: usize = 16;
 pub const MAGIC: i8 = 2;
+const CRC_AT: usize = 17;
 const CRC_FROM: usize = 21;
 
 pub const CODEC_MASK: i16 = 0x07;
@@ -86,6 +87,36 @@ impl Header {
             base_sequence: reader.int32()?,
             count: reader.int32()?,
         })
+    }
+
+    /// Write this header in front of the records of a batch, with the length and the CRC of that batch instead of its
+    /// own; None if the batch is shorter than a header or too long for its length.
+    pub fn seal(&self, batch: &mut [u8]) -> Option<()> {
+        let length = i32::try_from(batch.len().checked_sub(LENGTH_PREFIX_BYTES)?).ok()?;
+        let mut rest = batch.get_mut(..HEADER_BYTES)?;
+        let fields: [&[u8]; 13] = [
+            &self.base_offset.to_be_bytes(),
+            &length.to_be_bytes(),
+            &self.leader_epoch.to_be_bytes(),
+            &self.magic.to_be_bytes(),
+            &[0; 4],
+            &self.attributes.to_be_bytes(),
+            &self.last_offset_delta.to_be_bytes(),
+            &self.base_timestamp.to_be_bytes(),
+            &self.max_timestamp.to_be_bytes(),
+            &self.producer_id.to_be_bytes(),
+            &self.producer_epoch.to_be_bytes(),
+            &self.base_sequence.to_be_bytes(),
+            &self.count.to_be_bytes(),
+        ];
+        for field in fields {
+            let (room, after) = rest.split_at_mut_checked(field.len())?;
+            room.copy_from_slice(field);
+            rest = after;
+        }
+        let crc = crc32c::crc32c(&batch[CRC_FROM..]);
+        batch[CRC_AT..CRC_FROM].copy_from_slice(&crc.to_be_bytes());
+        Some(())
     }
 
     /// Size of the whole batch in bytes; None if its length is negative.

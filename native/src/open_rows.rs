@@ -177,7 +177,7 @@ impl OpenRows {
             let row = chosen.as_ref().map_or(place, |chosen| chosen[place]);
             self.rows.fields(row, kept, headers.get(place).and_then(Field::bytes).unwrap_or_default())
         };
-        crate::python::batch_of(py, count, fields, &times)
+        crate::python::batch_of(py, count, fields, &times, None)
     }
 
     /// Free the memory of the records. The rows must be closed.

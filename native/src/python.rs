@@ -8,7 +8,7 @@
 //! Work on a large buffer runs without the interpreter lock. The caller must not write to a buffer during a call.
 
 use crate::answers::Reading;
-use crate::batch::HEADER_BYTES;
+use crate::batch::{Header, HEADER_BYTES, MAGIC};
 use crate::buffers::{packed, untouched, written, Input};
 use crate::numbers::{Int32s, Int64s};
 use crate::objects::{untrack, TupleClass};
@@ -365,7 +365,47 @@ fn write_lists<'py>(
         value: values.get(row).and_then(Field::bytes),
         headers: headers.get(row).and_then(Field::bytes).unwrap_or_default(),
     };
-    batch_of(py, rows, fields, &times)
+    batch_of(py, rows, fields, &times, None)
+}
+
+/// Encode records (key, value) with one timestamp and without sequences as a whole batch.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+fn write_pairs<'py>(
+    py: Python<'py>,
+    pairs: Vec<(Any<'py>, Any<'py>)>,
+    timestamp: i64,
+    base_offset: i64,
+    leader_epoch: i32,
+    attributes: i16,
+    producer_id: i64,
+    producer_epoch: i16,
+) -> PyResult<Bound<'py, PyByteArray>> {
+    let rows = pairs.len();
+    let count = i32::try_from(rows).map_err(|_| PyMemoryError::new_err("too many records"))?;
+    let fields =
+        pairs.into_iter().map(|(key, value)| Ok((Field::of(key)?, Field::of(value)?))).collect::<PyResult<Vec<_>>>()?;
+    let header = Header {
+        base_offset,
+        batch_length: 0,
+        leader_epoch,
+        magic: MAGIC,
+        crc: 0,
+        attributes,
+        last_offset_delta: count - 1,
+        base_timestamp: timestamp,
+        max_timestamp: timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence: -1,
+        count,
+    };
+    let fields = |row: usize| Fields {
+        key: fields.get(row).and_then(|(key, _)| key.bytes()),
+        value: fields.get(row).and_then(|(_, value)| value.bytes()),
+        headers: &[],
+    };
+    batch_of(py, rows, fields, &[timestamp], Some(header))
 }
 
 /// One timestamp for all rows, or one for each.
@@ -380,12 +420,13 @@ pub fn times_of(timestamps: &Any<'_>, rows: usize) -> PyResult<Vec<i64>> {
     Ok(times)
 }
 
-/// Room for a batch's header, then these rows.
+/// A batch's header, or room for it, then these rows.
 pub fn batch_of<'py, 'a>(
     py: Python<'py>,
     rows: usize,
     fields: impl Fn(usize) -> Fields<'a>,
     times: &[i64],
+    header: Option<Header>,
 ) -> PyResult<Bound<'py, PyByteArray>> {
     let refused = |flaw: Flaw| PyValueError::new_err(format!("record {}: larger than 2 GiB", flaw.row));
     let section = records::measure_rows(rows, &fields, times).map_err(refused)?;
@@ -394,7 +435,11 @@ pub fn batch_of<'py, 'a>(
         return Err(PyValueError::new_err(format!("a batch of {size} bytes; at most 2 GiB are possible")));
     }
     written(py, HEADER_BYTES + section, |out| {
-        records::write_rows(rows, &fields, times, &mut out[HEADER_BYTES..]).map_err(refused)
+        records::write_rows(rows, &fields, times, &mut out[HEADER_BYTES..]).map_err(refused)?;
+        if header.is_some_and(|header| header.seal(out).is_none()) {
+            return Err(PyValueError::new_err("a batch without room for its header"));
+        }
+        Ok(())
     })
 }
 
@@ -746,7 +791,7 @@ mod fencepost_native {
     use super::{
         answer_produce, check_records, cut, decode_answer, decode_headers, decode_records, encode_headers,
         find_timestamp, gather, make_records, partitions_of_blob, partitions_of_keys, plan_batches, read_produce, room,
-        split_rows, write_lists, write_records, xxh64_of_spans,
+        split_rows, write_lists, write_pairs, write_records, xxh64_of_spans,
     };
     #[cfg(unix)]
     #[pymodule_export]

@@ -14,8 +14,9 @@ from fencepost.protocol.records.arrow import columns_to_arrow
 from fencepost.protocol.records.batch import CODECS, HEADER_BYTES, iter_batches, parse_header, seal, verify_crc
 from fencepost.protocol.records.columns import Columns, Record
 from fencepost.protocol.records.decoding import decode_batches, decode_readable
-from fencepost.protocol.records.encoding import encode_batch
+from fencepost.protocol.records.encoding import encode_batch, encode_pairs
 from fencepost.protocol.records.plain_arrays import Spans
+from fencepost.protocol.records.walk import pairs_of
 from tests.support.array_batches import encode_batches
 from tests.support.engines import ENGINES, engine
 
@@ -125,6 +126,47 @@ def test_both_engines_make_the_same_bytes_and_columns(
             seen.append(outcome(bytes(damaged), start_offset))
     assert made[0] == made[1]
     assert seen[0] == seen[1]
+
+
+pairs = st.lists(st.tuples(strings, strings), max_size=20)
+int16s = st.integers(-(2**15), 2**15 - 1)
+
+
+@given(pairs, int64s, int64s, st.integers(-(2**31), 2**31 - 1), int64s, int16s, st.booleans(), st.booleans())
+def test_both_engines_make_the_same_batch_of_pairs(
+    given_pairs: list[tuple[bytes | None, bytes | None]],
+    time_ms: int,
+    base_offset: int,
+    leader_epoch: int,
+    producer_id: int,
+    producer_epoch: int,
+    transactional: bool,
+    control: bool,
+) -> None:
+    made = []
+    for name in ENGINES:
+        with engine(name):
+            made.append(
+                encode_pairs(
+                    given_pairs,
+                    time_ms,
+                    base_offset=base_offset,
+                    partition_leader_epoch=leader_epoch,
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                    transactional=transactional,
+                    control=control,
+                )
+            )
+    assert made[0] == made[1]
+    header = parse_header(made[0])
+    assert verify_crc(made[0])
+    assert (header.base_offset, header.partition_leader_epoch) == (base_offset, leader_epoch)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (producer_id, producer_epoch, -1)
+    assert (header.is_transactional, header.is_control) == (transactional, control)
+    assert (header.base_timestamp, header.max_timestamp) == (time_ms, time_ms)
+    found = list(pairs_of(header, memoryview(made[0])))
+    assert found == [(base_offset + delta, key or b"", value) for delta, (key, value) in enumerate(given_pairs)]
 
 
 def check_inside(columns: Columns) -> None:

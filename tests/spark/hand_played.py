@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.protocol.records.batch import set_producer
-from fencepost.protocol.records.plain import encode_pairs
+from fencepost.protocol.records.encoding import encode_pairs
 from fencepost.protocol.records.walk import pairs_of
 from fencepost.spark.sink import names, plan, plan_steps, wire
 from fencepost.spark.sink.abilities import BrokerAbilities

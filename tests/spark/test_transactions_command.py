@@ -16,7 +16,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.cli.main import main
 from fencepost.errors import ConfigurationError
 from fencepost.protocol.records.batch import set_producer
-from fencepost.protocol.records.plain import encode_pairs
+from fencepost.protocol.records.encoding import encode_pairs
 from fencepost.spark.errors import UnfinishedSinkError
 from fencepost.spark.sink import names, plan, plan_steps, wire
 from fencepost.spark.sink.abilities import BrokerAbilities

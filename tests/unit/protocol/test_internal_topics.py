@@ -11,7 +11,7 @@ from fencepost.broker.coordinator.group.log import decode_record
 from fencepost.broker.coordinator.txn.model import TransactionRecord
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import iter_batches, parse_header, verify_crc
-from fencepost.protocol.records.plain import encode_pairs
+from fencepost.protocol.records.encoding import encode_pairs
 from fencepost.protocol.records.walk import pairs_of
 
 SEGMENTS = Path(__file__).parents[2] / "golden" / "segments"

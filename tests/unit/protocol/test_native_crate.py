@@ -91,6 +91,11 @@ def test_columns_that_do_not_fit_are_refused(native: Any) -> None:
         native.write_lists(2, None, None, [1, 2, 3], None)
     with pytest.raises(TypeError):
         native.write_lists(1, ["text"], None, 0, None)
+    for pair in ((b"k",), (b"k", "text"), b"kv"):
+        with pytest.raises((TypeError, ValueError)):
+            native.write_pairs([pair], 0, 0, 0, 0, -1, -1)
+    with pytest.raises(OverflowError):
+        native.write_pairs([], 0, 2**63, 0, 0, -1, -1)
     with pytest.raises(TypeError):
         native.check_records(None, 1, 0)
     with pytest.raises(BufferError):

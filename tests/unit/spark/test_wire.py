@@ -21,7 +21,7 @@ from fencepost.errors import (
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.fetch_wire import FetchPartitionResult, FetchResponse, FetchTopicResult
-from fencepost.protocol.records.plain import encode_pairs
+from fencepost.protocol.records.encoding import encode_pairs
 from fencepost.spark.errors import CorruptDecisionError
 from fencepost.spark.sink import wire
 from fencepost.spark.sink.decision_store import DecisionStore, partition_of

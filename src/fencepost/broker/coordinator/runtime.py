@@ -26,7 +26,6 @@ from fencepost.broker.topics.topic import Partition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.protocol.records.batch import BatchHeader
-from fencepost.protocol.records.plain import encode_pairs
 
 __all__ = ["RETRY_MS", "CoordinatorRuntime"]
 
@@ -120,10 +119,9 @@ class CoordinatorRuntime:
 
         Raises OSError when the disk refuses it.
         """
-        batch = encode_pairs(
-            records, now_ms, producer_id=producer_id, producer_epoch=producer_epoch, transactional=producer_id >= 0
+        appended = partition.log.append_internal(
+            records, now_ms, producer_id=producer_id, producer_epoch=producer_epoch
         )
-        appended = partition.log.append_internal(batch, now_ms)
         if isinstance(appended, Appended):
             self._durability.appended(partition)
         elif appended.error_code == ErrorCode.KAFKA_STORAGE_ERROR:

@@ -25,7 +25,7 @@ from fencepost.broker.log.cleaning.swap import write_clean_point
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.fresh_files import FreshFiles
 from fencepost.broker.log.layout import CleanPoint
-from fencepost.broker.log.producers.idempotence import NEWEST_PRODUCE, ProducerRefusal
+from fencepost.broker.log.producers.idempotence import NEWEST_PRODUCE, BatchFacts, ProducerRefusal
 from fencepost.broker.log.producers.snapshot import LogPosition, SegmentSeal
 from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
 from fencepost.broker.log.producers.table import ProducerTable, facts_of
@@ -38,18 +38,11 @@ from fencepost.broker.log.timestamps import first_at_or_after, newest
 from fencepost.broker.log.validate import Decompress, Flaw, admitted
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.cursor import Buffer
-from fencepost.protocol.errors import CorruptBatch
-from fencepost.protocol.records.batch import (
-    HEADER_BYTES,
-    LOG_APPEND_TIME,
-    PLACE_BYTES,
-    BatchHeader,
-    pack_header,
-    pack_place,
-    parse_header,
-)
+from fencepost.protocol.records.batch import NO_SEQUENCE, BatchHeader, placed
 from fencepost.protocol.records.check import Checked
+from fencepost.protocol.records.encoding import encode_pairs
 from fencepost.protocol.records.markers import Marker, encode_marker
+from fencepost.protocol.records.plain import Pairs
 from fencepost.protocol.records.walk import section_of
 
 __all__ = ["PartitionLog"]
@@ -176,33 +169,43 @@ class PartitionLog:
             if header.base_sequence != 0 and self.producers.get(header.producer_id) is None:
                 unknown = not (earlier := self.producers.is_earlier(header.producer_id))
         append_time = now_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
+        timestamp_ms = header.max_timestamp if append_time < 0 else append_time
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        if (refused := self._write(header, batch, append_time, now_ms)) is not None:
+        parts = placed(header, batch, base_offset, _LEADER_EPOCH, append_time)
+        if (refused := self._write(parts, len(batch), last_offset, timestamp_ms, now_ms)) is not None:
             return refused
         if facts is not None:
-            timestamp_ms = header.max_timestamp if append_time < 0 else append_time
             self.producers.note_batch(facts, base_offset, last_offset, timestamp_ms)
         self._appended()
         return Appended(base_offset, last_offset, append_time, self.log_start_offset, unknown, earlier)
 
-    def append_internal(self, batch: Buffer, now_ms: int) -> Appended | Rejected:
-        """Append one batch of the broker's own records, which may open a transaction. Raises CorruptBatch."""
-        header, facts = parse_header(batch), None
-        if header.size_bytes != len(batch):
-            raise CorruptBatch(f"{len(batch)} bytes for a batch of {header.size_bytes}")
-        if header.producer_id >= 0:
-            facts = facts_of(header)
-            state = self.producers.get(facts.producer_id)
-            lowest = max(state.epoch if state else -1, self.producers.fences.get(facts.producer_id, -1))
-            if facts.epoch < lowest:
-                return Rejected(ErrorCode.INVALID_PRODUCER_EPOCH, -1, f"epoch {facts.epoch} is older than {lowest}")
+    def append_internal(
+        self, records: Pairs, now_ms: int, *, producer_id: int = -1, producer_epoch: int = -1
+    ) -> Appended | Rejected:
+        """Append records (key, value) of the broker's own as one batch, transactionally if a producer is given."""
+        facts = None
+        if producer_id >= 0:
+            facts = BatchFacts(producer_id, producer_epoch, NO_SEQUENCE, NO_SEQUENCE, transactional=True)
+            state = self.producers.get(producer_id)
+            lowest = max(state.epoch if state else -1, self.producers.fences.get(producer_id, -1))
+            if producer_epoch < lowest:
+                return Rejected(ErrorCode.INVALID_PRODUCER_EPOCH, -1, f"epoch {producer_epoch} is older than {lowest}")
         first = self.log_end_offset
-        if (refused := self._write(header, batch, -1, now_ms)) is not None:
+        batch = encode_pairs(
+            records,
+            now_ms,
+            base_offset=first,
+            partition_leader_epoch=_LEADER_EPOCH,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=facts is not None,
+        )
+        last = first + len(records) - 1
+        if (refused := self._write((batch,), len(batch), last, now_ms, now_ms)) is not None:
             return refused
-        last = self.log_end_offset - 1
         if facts is not None:
-            self.producers.note_batch(facts, first, last, header.max_timestamp)
+            self.producers.note_batch(facts, first, last, now_ms)
         self._appended()
         return Appended(first, last, -1, self.log_start_offset)
 
@@ -225,19 +228,20 @@ class PartitionLog:
         )
         if verdict is not None:
             return self._refused(verdict)
+        offset = self.log_end_offset
         batch = encode_marker(
             commit,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             coordinator_epoch=coordinator_epoch,
             timestamp_ms=now_ms,
+            base_offset=offset,
+            partition_leader_epoch=_LEADER_EPOCH,
         )
-        header = parse_header(batch)
-        offset = self.log_end_offset
-        if (refused := self._write(header, batch, -1, now_ms)) is not None:
+        if (refused := self._write((batch,), len(batch), offset, now_ms, now_ms)) is not None:
             return refused
-        durable = self.config.fsync != "commit"
-        aborted = self.producers.note_marker(header, Marker(commit, coordinator_epoch), offset, durable=durable)
+        durable, marker = self.config.fsync != "commit", Marker(commit, coordinator_epoch)
+        aborted = self.producers.note_marker(producer_id, producer_epoch, marker, offset, now_ms, durable=durable)
         if aborted is not None:
             self.failure = self.segments[-1].note_aborted(aborted) or self.failure
         self._appended()
@@ -250,27 +254,22 @@ class PartitionLog:
     def _refused(self, verdict: ProducerRefusal) -> Rejected:
         return Rejected(verdict.code, verdict.log_start or self.log_start_offset, verdict.message)
 
-    def _write(self, header: BatchHeader, batch: Buffer, append_time_ms: int, now_ms: int) -> Rejected | None:
-        """Write one batch at the end of the log. Return None on success. The caller updates the producer state."""
+    def _write(
+        self, parts: tuple[Buffer, ...], size: int, last_offset: int, timestamp: int, now_ms: int
+    ) -> Rejected | None:
+        """Write the parts of one batch at the end of the log. Return None on success.
+
+        The batch has its offset. The caller updates the producer state.
+        """
         if self.has_failed_sync or (self._torn and not self._mended()):
             return self._storage_error()
-        base_offset = self.log_end_offset
-        view = memoryview(batch)
-        size = len(view)
-        timestamp = header.max_timestamp if append_time_ms < 0 else append_time_ms
         segment = self.segments[-1]
         try:
             if self._point is not None:
                 self._point.take_places()
-            last_offset = base_offset + header.last_offset_delta
             if segment.size and self._must_roll(segment, size, last_offset, timestamp, now_ms):
                 segment = self._roll()
-            if append_time_ms < 0:
-                segment.log.append(pack_place(base_offset, header.batch_length, _LEADER_EPOCH), view[PLACE_BYTES:])
-            else:
-                header = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=timestamp)
-                header = header._replace(base_offset=base_offset, partition_leader_epoch=_LEADER_EPOCH)
-                segment.log.append(pack_header(header, view[HEADER_BYTES:]), view[HEADER_BYTES:])
+            segment.log.append(*parts)
         except CorruptSegment as error:
             self.failure = OSError(str(error))
             return self._storage_error()

@@ -50,8 +50,8 @@ __all__ = [
     "add_sequence",
     "iter_batches",
     "pack_header",
-    "pack_place",
     "parse_header",
+    "placed",
     "says_log_append_time",
     "says_transactional",
     "seal",
@@ -339,9 +339,19 @@ def pack_header(header: BatchHeader, section: Buffer) -> bytes:
     return _HEADER.pack(*header._replace(batch_length=length, crc=crc32c(section, crc32c(packed[CRC_FROM:]))))
 
 
-def pack_place(base_offset: int, batch_length: int, leader_epoch: int) -> bytes:
-    """Return the first PLACE_BYTES of a batch, which the log sets. The CRC does not cover them and stays valid."""
-    return _PLACE.pack(base_offset, batch_length, leader_epoch)
+def placed(
+    header: BatchHeader, batch: Buffer, base_offset: int, leader_epoch: int, append_time_ms: int
+) -> tuple[bytes, memoryview]:
+    """Return the two parts of a batch with its place in a log, and with the time of the append unless that is -1.
+
+    The CRC does not cover the place. With a time of the append, it is computed anew.
+    """
+    view = memoryview(batch)
+    if append_time_ms < 0:
+        return _PLACE.pack(base_offset, header.batch_length, leader_epoch), view[PLACE_BYTES:]
+    stamped = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=append_time_ms)
+    stamped = stamped._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch)
+    return pack_header(stamped, view[HEADER_BYTES:]), view[HEADER_BYTES:]
 
 
 def _stamp_crc(batch: bytearray | memoryview) -> None:

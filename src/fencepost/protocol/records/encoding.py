@@ -1,4 +1,4 @@
-"""Encode columns or lists as a record batch, with or without the native loops (engine.py)."""
+"""Encode columns, lists or pairs as a record batch, with or without the native loops (engine.py)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fencepost.protocol.records import engine
-from fencepost.protocol.records.batch import Stamp
+from fencepost.protocol.records.batch import CONTROL, TRANSACTIONAL, Stamp
 from fencepost.protocol.records.columns import Columns
 from fencepost.protocol.records.headers import Header, encode_headers
-from fencepost.protocol.records.plain import write_records
+from fencepost.protocol.records.plain import Pairs, write_pairs, write_records
 from fencepost.protocol.records.sealing import MAX_BATCH_BYTES, finish
 
 if TYPE_CHECKING:
     from fencepost_native import OpenRows
 
-__all__ = ["encode_batch", "encode_rows"]
+__all__ = ["encode_batch", "encode_pairs", "encode_rows"]
 
 
 def encode_batch(
@@ -71,6 +71,23 @@ def encode_rows(
     if not count:
         raise ValueError("no records to encode")
     return _finished(source.write(chosen, timestamps, _sections(headers)), count, timestamps, compression, level, stamp)
+
+
+def encode_pairs(
+    pairs: Pairs,
+    timestamp_ms: int,
+    *,
+    base_offset: int = 0,
+    partition_leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytearray:
+    """Encode records (key, value) with the same timestamp into an uncompressed batch without sequences."""
+    write = engine.native.write_pairs if engine.is_native else write_pairs
+    attributes = (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+    return write(pairs, timestamp_ms, base_offset, partition_leader_epoch, attributes, producer_id, producer_epoch)
 
 
 def _finished(

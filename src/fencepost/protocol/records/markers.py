@@ -19,8 +19,8 @@ from fencepost.protocol.records.batch import (
     LENGTH_PREFIX_BYTES,
     MAGIC,
     parse_header,
-    seal,
 )
+from fencepost.protocol.records.encoding import encode_pairs
 from fencepost.protocol.records.walk import walk
 
 __all__ = ["Marker", "control_type", "encode_marker", "parse_marker"]
@@ -55,26 +55,16 @@ def encode_marker(
     producer_epoch: int,
     coordinator_epoch: int,
     timestamp_ms: int,
+    base_offset: int = 0,
+    partition_leader_epoch: int = -1,
 ) -> bytearray:
-    """Return a sealed control batch with one COMMIT or ABORT record and base offset 0."""
-    record = _RECORD.pack(
-        _BODY_BYTES * 2,
-        0,
-        0,
-        0,
-        _KEY_BYTES * 2,
-        0,
-        COMMIT if commit else ABORT,
-        _VALUE_BYTES * 2,
-        0,
-        coordinator_epoch,
-        0,
-    )
-    return seal(
-        record,
-        record_count=1,
-        base_timestamp=timestamp_ms,
-        max_timestamp=timestamp_ms,
+    """Return a sealed control batch with one COMMIT or ABORT record."""
+    key, value = _KEY.pack(0, COMMIT if commit else ABORT), _VALUE.pack(0, coordinator_epoch)
+    return encode_pairs(
+        ((key, value),),
+        timestamp_ms,
+        base_offset=base_offset,
+        partition_leader_epoch=partition_leader_epoch,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         transactional=True,

@@ -1,17 +1,17 @@
-"""Encode batches in plain Python. The bytes are the same as those of the native loops.
-
-This is used where the native loops are not installed (engine.py), and for the few records of internal topics.
-"""
+"""Encode batches in plain Python. The bytes are the same as those of the native loops (engine.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
-from fencepost.protocol.records.batch import HEADER_BYTES, Stamp, seal_in_place
+from fencepost.protocol.records.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, seal_in_place
 from fencepost.protocol.varint import encode_varint
 
-__all__ = ["encode_pairs", "time_delta", "write_records"]
+__all__ = ["Pairs", "time_delta", "write_pairs", "write_records"]
+
+Pairs = Sequence[tuple[bytes | None, bytes | None]]
+"""Keys and values of records."""
 
 _INT64_SIGN = 2**63
 _SMALL_COUNT: Final = 512
@@ -19,14 +19,31 @@ _SMALL: Final = [encode_varint(value) for value in range(_SMALL_COUNT)]  # saves
 _NULL: Final = encode_varint(-1)
 
 
-def encode_pairs(
-    pairs: Sequence[tuple[bytes | None, bytes | None]], timestamp_ms: int, **stamp: Unpack[Stamp]
+def write_pairs(
+    pairs: Pairs,
+    timestamp_ms: int,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    producer_id: int,
+    producer_epoch: int,
 ) -> bytearray:
-    """Encode (key, value) records with the same timestamp into an uncompressed batch."""
+    """Return a whole batch of records (key, value) with one timestamp and without sequences."""
     count = len(pairs)
     keys, values = zip(*pairs, strict=True) if pairs else ((), ())
     batch = write_records(count, keys, values, timestamp_ms, None)
-    seal_in_place(batch, record_count=count, base_timestamp=timestamp_ms, max_timestamp=timestamp_ms, **stamp)
+    seal_in_place(
+        batch,
+        record_count=count,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=bool(attributes & TRANSACTIONAL),
+        control=bool(attributes & CONTROL),
+        base_offset=base_offset,
+        partition_leader_epoch=leader_epoch,
+    )
     return batch
 
 

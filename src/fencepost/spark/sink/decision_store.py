@@ -20,7 +20,7 @@ from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError, ConfigurationError, error_for
 from fencepost.protocol.errors import WireError
 from fencepost.protocol.records.batch import set_producer
-from fencepost.protocol.records.plain import encode_pairs
+from fencepost.protocol.records.encoding import encode_pairs
 from fencepost.protocol.records.walk import pairs_of
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import CorruptDecisionError

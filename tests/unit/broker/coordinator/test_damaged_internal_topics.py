@@ -20,9 +20,8 @@ from fencepost.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from fencepost.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from fencepost.protocol.records.batch import iter_batches
-from fencepost.protocol.records.markers import encode_marker
-from fencepost.protocol.records.plain import encode_pairs
+from fencepost.protocol.records.batch import iter_batches, parse_header
+from fencepost.protocol.records.walk import pairs_of
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 
 CONFIG = {
@@ -167,9 +166,10 @@ def test_a_state_of_a_newer_kind_is_in_doubt_until_another_follows(
     pair = prepare(driver, "held")
     log = driver.core.topics.internal("__transaction_state").partitions[0].log
     (*_, (_, last)) = iter_batches(driver.disk.read_bytes(STATES))
-    newer = encode_pairs([(encode_key("held"), b"\x00\x09" + bytes(40))], driver.now_ms)
-    for stored in (newer, bytearray(last)) if goes_on else (newer,):
-        assert isinstance(log.append_internal(stored, driver.now_ms), Appended)
+    newer = (encode_key("held"), b"\x00\x09" + bytes(40))
+    ((_, *known),) = pairs_of(parse_header(last), last)
+    for stored in (newer, (known[0], known[1])) if goes_on else (newer,):
+        assert isinstance(log.append_internal([stored], driver.now_ms), Appended)
     init(driver, "later")
     driver.core.close()
     lose_snapshot(driver)
@@ -201,9 +201,8 @@ def test_what_should_not_be_there_does_not_keep_the_broker_from_starting(
 ) -> None:
     pair = prepare(driver, "held")
     partition = driver.core.topics.internal(path.rpartition("-")[0]).partitions[0]
-    marker = encode_marker(True, producer_id=77, producer_epoch=0, coordinator_epoch=0, timestamp_ms=driver.now_ms)
-    for strange in (bytes(marker), batch(b"no record of the broker's")):
-        partition.log.append_internal(strange, driver.now_ms)
+    partition.log.append_marker(77, 0, True, 0, driver.now_ms)
+    partition.log.append_internal([(None, b"no record of the broker's")], driver.now_ms)
     driver.core.close()
     lose_snapshot(driver)
     driver.start()

@@ -9,7 +9,6 @@ import pytest
 from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog, Rejected, partition
 from fencepost.broker.log.removing import moving, retaining
-from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import parse_header, seal
 from fencepost_lab.check.disk import MemoryDisk
 from tests.support.batches import batch, put_at, records_section
@@ -209,16 +208,15 @@ def test_a_transaction_is_fenced_from_the_answer_to_its_end_until_its_marker() -
 
 def test_internal_batches_open_transactions_without_sequences() -> None:
     log = opened()
-    made = batch(b"offset", producer_id=5, epoch=2, transactional=True)
-    assert log.append_internal(made, NOW) == Appended(0, 0, -1, 0)
-    assert log.append_internal(batch(b"plain"), NOW) == Appended(1, 1, -1, 0)
-    with pytest.raises(CorruptBatch):
-        log.append_internal(made + made, NOW)
+    assert log.append_internal([(b"k", b"offset")], NOW, producer_id=5, producer_epoch=2) == Appended(0, 0, -1, 0)
+    assert log.append_internal([(b"k", b"one"), (b"k", None)], NOW) == Appended(1, 2, -1, 0)
+    found = [(header.base_offset, header.partition_leader_epoch) for header in headers(log.read(0, 1 << 20).records)]
+    assert found == [(0, 0), (1, 0)]
     assert dict(log.producers.open_transactions) == {5: 0}
-    old = log.append_internal(batch(b"offset", producer_id=5, epoch=1, transactional=True), NOW)
+    old = log.append_internal([(b"k", b"offset")], NOW, producer_id=5, producer_epoch=1)
     assert isinstance(old, Rejected) and old.error_code == 47
     log.append_marker(5, 3, True, 0, NOW)
-    assert log.last_stable_offset == 3
+    assert log.last_stable_offset == 4
 
 
 # Damage

@@ -277,14 +277,9 @@ def test_markers_in_the_offsets_topic_go_soon() -> None:
     partition = driver.core.groups.offsets_partition("g")
     for n in range(600):
         log = partition.log
-        made = keyed(
-            (b"\0\1\0\1g\0\1a\0\0\0\0", b"\0\3" + n.to_bytes(8, "big") + bytes(14)),
-            producer_id=pair.producer_id,
-            epoch=n,
-            transactional=True,
-            timestamp=driver.now_ms,
-        )
-        assert not isinstance(log.append_internal(made, driver.now_ms), Rejected)
+        made = (b"\0\1\0\1g\0\1a\0\0\0\0", b"\0\3" + n.to_bytes(8, "big") + bytes(14))
+        appended = log.append_internal([made], driver.now_ms, producer_id=pair.producer_id, producer_epoch=n)
+        assert not isinstance(appended, Rejected)
         log.append_marker(pair.producer_id, n + 1, True, 0, driver.now_ms)
         driver.core.durability.appended(partition)
         driver.core.durability.when_durable(driver.now_ms, lambda _: None)

@@ -140,18 +140,16 @@ class ProducerTable:
         if apply_batch(state, facts, base_offset=base_offset, last_offset=last_offset, timestamp_ms=timestamp_ms):
             self._open[facts.producer_id] = base_offset
 
-    def note_marker(self, header: BatchHeader, marker: Marker, offset: int, *, durable: bool) -> Aborted | None:
+    def note_marker(
+        self, producer_id: int, epoch: int, marker: Marker, offset: int, timestamp_ms: int, *, durable: bool
+    ) -> Aborted | None:
         """Update the state for a marker at that offset.
 
         Return the entry for the index of aborted transactions, if any.
         """
-        producer_id = header.producer_id
         state = self._known(producer_id)
         first_offset = apply_marker(
-            state,
-            epoch=header.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            timestamp_ms=header.max_timestamp,
+            state, epoch=epoch, coordinator_epoch=marker.coordinator_epoch, timestamp_ms=timestamp_ms
         )
         self._fences.pop(producer_id, None)
         if has_ended(state):
@@ -178,7 +176,8 @@ class ProducerTable:
         if header.producer_id < 0:
             return None
         if marker is not None:
-            return self.note_marker(header, marker, header.base_offset, durable=True)
+            pair = (header.producer_id, header.producer_epoch)
+            return self.note_marker(*pair, marker, header.base_offset, header.max_timestamp, durable=True)
         if not header.is_control:
             self.note_batch(facts_of(header), header.base_offset, header.last_offset, header.max_timestamp)
         return None

@@ -12,7 +12,7 @@ import pytest
 
 from fencepost.broker.coordinator.group.base.records import GroupRecord
 from fencepost.broker.coordinator.group.log import encode_record
-from fencepost.protocol.records.plain import encode_pairs
+from fencepost.protocol.records.encoding import encode_pairs
 from tests.support.batches import put_at
 from tests.support.classic_actor import ClassicActor
 from tests.support.group_world import GROUP, ConsumerActor, GroupWorld

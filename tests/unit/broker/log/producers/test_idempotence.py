@@ -18,8 +18,7 @@ from fencepost.broker.log.producers.idempotence import (
 )
 from fencepost.broker.log.producers.table import ProducerTable
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.records.batch import parse_header
-from fencepost.protocol.records.markers import Marker, encode_marker
+from fencepost.protocol.records.markers import Marker
 
 LAST = 2**31 - 1
 PID = 7
@@ -238,8 +237,7 @@ def test_a_producer_expires_when_it_was_idle_for_as_long_as_the_setting_says() -
     """Kafka's ProducerStateManager.isProducerExpired: now - last timestamp >= expiration."""
     table = ProducerTable()
     table.note_batch(facts(0, 0), 0, 0, timestamp_ms=1000)
-    marker = encode_marker(True, producer_id=8, producer_epoch=1, coordinator_epoch=0, timestamp_ms=1000)
-    table.note_marker(parse_header(marker), Marker(commit=True, coordinator_epoch=0), 1, durable=True)
+    table.note_marker(8, 1, Marker(commit=True, coordinator_epoch=0), 1, timestamp_ms=1000, durable=True)
     for now, left in ((1099, {(7, False), (8, False)}), (1100, {(7, True)})):
         table.expire(now, 100, lambda _: False, shrunk_max=9)
         assert {(state.producer_id, state.shrunk) for state in table} == left
