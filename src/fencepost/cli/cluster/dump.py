@@ -168,7 +168,7 @@ def _record(record: WalkedRecord, decode: Decode | None) -> dict[str, Any]:
 
 def _transaction(key: bytes, value: bytes | None) -> dict[str, Any]:
     """Decode a record of __transaction_state. Raises ValueError."""
-    found = None if value is None else asdict(transaction_log.decode_value(value))
+    found = None if value is None else transaction_log.decode_value(value)._asdict()
     return {"transactional_id": transaction_log.decode_key(key), "transaction": found}
 
 

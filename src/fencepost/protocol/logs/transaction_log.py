@@ -18,12 +18,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from itertools import chain, compress
 from operator import attrgetter, ne
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fencepost.protocol.cursor import Reader
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.varint import write_unsigned_varint
-from fencepost.values import Value
 
 KEY_VERSION: Final = 0
 HIGHEST_VALUE_VERSION: Final = 1
@@ -49,7 +48,7 @@ class UnknownTransactionRecord(ValueError):
     """The record has a schema version that this reader does not know."""
 
 
-class TransactionLogValue(Value):
+class TransactionLogValue(NamedTuple):
     """The logged state of one transactional id. -1 means "none" for ids, epochs, versions and the start time."""
 
     producer_id: int
@@ -97,6 +96,7 @@ _TAGGED = attrgetter(*(name for name, _, _ in _TAGS.values()))
 """The values of the tags, in their order."""
 _ABSENT: Final = tuple(absent for _, _, absent in _TAGS.values())
 _ENDINGS_HEAD: Final = write_unsigned_varint(ENDINGS_TAG)
+_FEW_PARTITIONS: Final = 16
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -142,12 +142,16 @@ def encode_value(value: TransactionLogValue, version: int = HIGHEST_VALUE_VERSIO
     times = _TIMES.pack(value.last_update_timestamp_ms, value.start_timestamp_ms)
     if version < _FLEXIBLE:
         return head + _fixed_partitions(value.transaction_partitions) + times
-    numbers, endings = _TAGGED(value), value.endings
+    return head + _flexible_partitions(value.transaction_partitions) + times + _tags(_TAGGED(value), value.endings)
+
+
+@lru_cache(256)  # one transaction changes them once, and has three records
+def _tags(numbers: tuple[int, ...], endings: bytes) -> bytes:
+    """Return the number of tags and the tags."""
     present = tuple(map(ne, numbers, _ABSENT))
     layout, heads = _tags_layout(present, 1 if endings else 0)
     tags = layout.pack(*heads[0], *chain.from_iterable(zip(heads[1], compress(numbers, present), strict=True)))
-    written = head + _flexible_partitions(value.transaction_partitions) + times + tags
-    return written + _ENDINGS_HEAD + write_unsigned_varint(len(endings)) + endings if endings else written
+    return tags + _ENDINGS_HEAD + write_unsigned_varint(len(endings)) + endings if endings else tags
 
 
 @lru_cache(64)  # the records of one broker have few sets of tags
@@ -166,11 +170,18 @@ def _flexible_partitions(topics: tuple[tuple[str, tuple[int, ...]], ...] | None)
     if topics is None:
         return b"\0"
     written = write_unsigned_varint(len(topics) + 1)
-    for topic, partitions in topics:
-        name, count = topic.encode(), len(partitions)
-        written += write_unsigned_varint(len(name) + 1) + name + write_unsigned_varint(count + 1)
-        written += struct.pack(f">{count}ix", *partitions)
+    for each in topics:
+        written += _few_partitions(*each) if len(each[1]) <= _FEW_PARTITIONS else _flexible_topic(*each)
     return written
+
+
+def _flexible_topic(topic: str, partitions: tuple[int, ...]) -> bytes:
+    name, count = topic.encode(), len(partitions)
+    head = write_unsigned_varint(len(name) + 1) + name + write_unsigned_varint(count + 1)
+    return head + struct.pack(f">{count}ix", *partitions)
+
+
+_few_partitions = lru_cache(256)(_flexible_topic)  # most transactions of an id have the same few
 
 
 def _fixed_partitions(topics: tuple[tuple[str, tuple[int, ...]], ...] | None) -> bytes:

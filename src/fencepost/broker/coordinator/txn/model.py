@@ -310,6 +310,8 @@ def _known_state(value: TransactionLogValue) -> tuple[TxnState, BumpCause]:
 
 def group_by_topic(partitions: Collection[tuple[str, int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Group partitions by topic in sorted order, so that equal states have equal bytes."""
+    if not partitions:
+        return ()
     if len(partitions) == 1:
         ((topic, partition),) = partitions
         return ((topic, (partition,)),)

@@ -95,7 +95,7 @@ def test_version_0_is_read_and_written_without_tags() -> None:
     expected += struct.pack(">ih5siii", 1, 5, b"topic", 2, 0, 5) + struct.pack(">qq", 20, 10)
     assert data == expected
     assert decode_value(data) == value
-    nulls = replace(value, transaction_partitions=None)
+    nulls = value._replace(transaction_partitions=None)
     assert decode_value(encode_value(nulls, 0)) == nulls
 
 
@@ -149,7 +149,7 @@ def test_record_kinds_of_a_newer_broker_are_told_apart() -> None:
 @pytest.mark.parametrize("field", ["transaction_status", "last_bump_cause"])
 def test_an_unknown_state_is_refused(field: str) -> None:
     unknown: dict[str, Any] = {field: 99}
-    changed = replace(to_log_value(FULL), **unknown)
+    changed = to_log_value(FULL)._replace(**unknown)
     with pytest.raises(CorruptTransactionRecord):
         TransactionRecord.from_bytes(encode_key("full"), encode_value(changed))
 
