@@ -35,10 +35,10 @@ from fencepost.broker.security.rights import ANONYMOUS
 from fencepost.broker.settings.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.protocol import fetch_wire, produce_wire
-from fencepost.protocol.codec import decode_request, encode_response
+from fencepost.protocol.codec import decode_request, write_response
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.fetch_wire import FetchResponse
-from fencepost.protocol.frame import decode_request_header, encode_response_frame, encode_response_head
+from fencepost.protocol.frame import begin_response, decode_request_header, encode_response_head, end_response
 from fencepost.protocol.produce_wire import ProduceResponse
 
 __all__ = ["BrokerCore"]
@@ -134,7 +134,7 @@ class BrokerCore(Core):
     def take(self, connection: Connection, frame: memoryview, *, spared: bool = False) -> None:
         """Handle one frame now. `spared`: no fault rule applies to it."""
         now_ms = self.now.ms
-        if self.transactions.owes_markers:
+        if self.transactions.owing:
             self.follow_up()
         try:
             if spared or not self._went_straight(now_ms, connection, frame):
@@ -209,7 +209,7 @@ class BrokerCore(Core):
 
         Call it after the effects were carried out. No request can see that this work is still pending.
         """
-        if not self.transactions.owes_markers:
+        if not self.transactions.owing:
             return False
         self.transactions.write_owed(self.now.ms)
         self._settle()
@@ -253,11 +253,11 @@ class BrokerCore(Core):
             size = sum(map(len, buffers))
             self.deliver(call, [encode_response_head(key, version, call.correlation_id, size), *buffers])
         else:
-            self.deliver(call, [encode_response_frame(key, version, call.correlation_id, _encode(response, version))])
+            self.deliver(call, (_encoded(call, response),))
 
     def deliver(self, call: Call, answer: Buffers) -> None:
         """Send the encoded response of a call, after the answers of earlier requests."""
-        self.metrics.latencies.add(call.api_key, self.steady_ms() - call.began_ms)
+        self.metrics.latencies[call.api_key].add(self.steady_ms() - call.began_ms)
         call.answer = answer
         if call.fault is not None:
             self._faults.divert(call, call.fault)
@@ -266,7 +266,7 @@ class BrokerCore(Core):
 
     def answer_at_once(self, connection: Connection, api_key: int, began_ms: int, frame: bytes) -> None:
         """Send the response of a request that was handled without a `Call`. The connection has no unanswered `Call`."""
-        self.metrics.latencies.add(api_key, self.steady_ms() - began_ms)
+        self.metrics.latencies[api_key].add(self.steady_ms() - began_ms)
         size = len(frame)
         connection.made_bytes += size
         self.metrics.response_bytes[api_key] += size
@@ -366,7 +366,8 @@ class BrokerCore(Core):
                 raise MalformedMessage(f"API {key} version {version} is not served")
             call.version, request = 0, None
         else:
-            request = _decode(key, version, frame[position:])
+            body = frame[position:]
+            request = _decode_hot(key, body, version) if key in _HOT else decode_request(key, version, body)
         self.began(connection, key, version, call.client_id, call.size)
         if self._faults.table.requests and not spared and self._faults.strike(call, request, frame):
             return
@@ -380,7 +381,7 @@ class BrokerCore(Core):
             if response is None and (name := missing_topic(self.topics, served, request)) is not None:
                 call.change(request, self._handle_with(name, served, call, request))
             elif response is None:
-                response = handler(served).handle(call, now_ms, request)
+                response = handler(served.key).handle(call, now_ms, request)
         except OSError as error:
             self.storage_failed(now_ms, call, request, error)
             return
@@ -390,7 +391,7 @@ class BrokerCore(Core):
     def _handle_with(self, name: str, served: Api, call: Call, request: Any) -> Change[Any]:
         """Create the internal topic `name`, then handle the request. Raises OSError."""
         yield from self.topics.create_internal(name)
-        return handler(served).handle(call, self.now.ms, request)
+        return handler(served.key).handle(call, self.now.ms, request)
 
     def storage_failed(self, now_ms: int, call: Call, request: Any, error: OSError) -> None:
         """Handle an error of the disk: answer with an error, or close the connection if no response can have one."""
@@ -477,20 +478,22 @@ class BrokerCore(Core):
             self._effects.append(sync)
 
 
-def _decode(key: int, version: int, body: memoryview) -> Any:
-    if key == _PRODUCE:
-        return produce_wire.decode_request(body, version)
-    if key == _FETCH:
-        return fetch_wire.decode_request(body, version)
-    return decode_request(key, version, body)
-
-
-def _encode(response: Any, version: int) -> bytes:
+def _encoded(call: Call, response: Any) -> bytearray:
+    """Return the response as a frame."""
+    frame = begin_response(call.api_key, call.version, call.correlation_id)
+    head_bytes = len(frame)
     try:
-        return encode_response(response, version)
+        write_response(frame, response, call.version)
     except ValueError:  # a string exceeds the protocol's limit
         cut_messages(response)
-        return encode_response(response, version)
+        del frame[head_bytes:]
+        write_response(frame, response, call.version)
+    end_response(frame)
+    return frame
+
+
+def _decode_hot(key: int, body: memoryview, version: int) -> Any:
+    return produce_wire.decode_request(body, version) if key == _PRODUCE else fetch_wire.decode_request(body, version)
 
 
 def _encode_hot(key: int, response: Any, version: int) -> list[bytes | bytearray | memoryview]:

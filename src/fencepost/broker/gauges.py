@@ -33,7 +33,7 @@ def take_snapshot(core: BrokerParts, now_ms: int, **gauges: float) -> Snapshot:
         },
         requests={SERVED[key].name: count for key, count in sorted(core.metrics.requests.items())},
         straight_requests={SERVED[key].name: count for key, count in sorted(core.metrics.straight.items())},
-        latencies={SERVED[key].name: latency.copy() for key, latency in sorted(core.metrics.latencies.by_api.items())},
+        latencies={SERVED[key].name: latency.copy() for key, latency in sorted(core.metrics.latencies.items())},
         syncs=core.metrics.syncs.copy(),
         stable_lag=topics.stable_lag,
         pushing_clients=core.pushed_metrics.clients(core.steady_ms()),

@@ -7,6 +7,7 @@ have. Decoding gives such fields their default and skips unknown tagged fields.
 from __future__ import annotations
 
 import struct
+from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, Protocol
 
@@ -14,7 +15,15 @@ from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.messages.index import APIS
 from fencepost.protocol.wire import Codec
 
-__all__ = ["Message", "decode_request", "decode_response", "encode_request", "encode_response", "supported_versions"]
+__all__ = [
+    "Message",
+    "decode_request",
+    "decode_response",
+    "encode_request",
+    "encode_response",
+    "supported_versions",
+    "write_response",
+]
 
 
 class Message(Protocol):
@@ -38,7 +47,7 @@ class _Side:
 
     def __init__(self, table: str) -> None:
         self._table = table
-        self._codecs: dict[int, Codec[Any]] = {}
+        self._codec = cache(self._load)
 
     def encode(self, message: Message, version: int) -> bytes:
         """Return the body, without its header, in the given version.
@@ -46,13 +55,16 @@ class _Side:
         Raises:
             ValueError: The wire format cannot represent a value of the message.
         """
-        codec = self._codecs.get(message.API_KEY) or self._load(message.API_KEY)
-        write, out = codec[version][1], bytearray()
+        out = bytearray()
+        self.write(out, message, version)
+        return bytes(out)
+
+    def write(self, out: bytearray, message: Message, version: int) -> None:
+        """Append the body. Raises ValueError like `encode`."""
         try:
-            write(out, message)
+            self._codec(message.API_KEY)[version][1](out, message)
         except (struct.error, ValueError) as error:
             raise ValueError(f"{type(message).__name__} v{version} cannot be encoded: {error}") from error
-        return bytes(out)
 
     def decode(self, api_key: int, version: int, body: bytes | bytearray | memoryview) -> Any:
         """Return the typed message in `body`.
@@ -60,8 +72,7 @@ class _Side:
         Raises:
             MalformedMessage: The bytes do not match the schema of this version.
         """
-        codec = self._codecs.get(api_key) or self._load(api_key)
-        read = codec[version][0]
+        read = self._codec(api_key)[version][0]
         try:
             return read(body if type(body) is bytes else bytes(body), 0)[0]
         except (struct.error, IndexError, ValueError) as error:  # truncated, or not as the schema defines
@@ -70,10 +81,10 @@ class _Side:
     def _load(self, api_key: int) -> Codec[Any]:
         module = import_module(f"fencepost.protocol.messages.{APIS[api_key].name}")
         codec: Codec[Any] = getattr(module, self._table)
-        self._codecs[api_key] = codec
         return codec
 
 
 _requests, _responses = _Side("REQUEST"), _Side("RESPONSE")
 encode_request, decode_request = _requests.encode, _requests.decode
 encode_response, decode_response = _responses.encode, _responses.decode
+write_response = _responses.write

@@ -17,11 +17,13 @@ from fencepost.protocol.varint import skip_tagged_fields
 __all__ = [
     "DEFAULT_MAX_FRAME_BYTES",
     "RequestHeader",
+    "begin_response",
     "decode_request_header",
     "decode_response_header",
     "encode_request_frame",
     "encode_response_frame",
     "encode_response_head",
+    "end_response",
     "is_flexible",
 ]
 
@@ -59,17 +61,17 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
         api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
     except struct.error as error:
         raise MalformedMessage(f"request header cut short: {len(frame)} bytes") from error
-    position = _REQUEST.size
+    position, size = _REQUEST.size, len(frame)
     if length > 0:
         position += length
-    if position > len(frame):
-        raise MalformedMessage(f"client id of {length} bytes in a frame of {len(frame)}")
+    if position > size:
+        raise MalformedMessage(f"client id of {length} bytes in a frame of {size}")
     try:
         client_id = str(frame[_REQUEST.size : position], "utf-8") if length >= 0 else None
     except UnicodeDecodeError as error:
         raise MalformedMessage("client id is not UTF-8") from error
-    if is_flexible(api_key, version):
-        position = skip_tagged_fields(frame, position)
+    if version >= _FIRST_FLEXIBLE.get(api_key, version):
+        position = position + 1 if position < size and not frame[position] else skip_tagged_fields(frame, position)
     return RequestHeader(api_key, version, correlation_id, client_id), position
 
 
@@ -87,6 +89,17 @@ def encode_request_frame(
 def encode_response_frame(api_key: int, version: int, correlation_id: int, body: bytes | memoryview) -> bytes:
     """Return a complete response, including the size prefix."""
     return encode_response_head(api_key, version, correlation_id, len(body)) + body
+
+
+def begin_response(api_key: int, version: int, correlation_id: int) -> bytearray:
+    """Return the head of a response, to which its body is appended. `end_response` sets the size."""
+    is_tagged = version >= _FIRST_FLEXIBLE.get(api_key, version) and api_key != API_VERSIONS
+    return bytearray(_RESPONSE.pack(0, correlation_id) + b"\x00" * is_tagged)
+
+
+def end_response(frame: bytearray) -> None:
+    """Set the size prefix of a complete response."""
+    _SIZE.pack_into(frame, 0, len(frame) - _SIZE.size)
 
 
 def encode_response_head(api_key: int, version: int, correlation_id: int, body_bytes: int) -> bytes:

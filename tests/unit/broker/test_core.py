@@ -28,7 +28,7 @@ def test_every_api_served_can_be_read_and_written_in_every_version_and_says_so()
     for api in SERVED.values():
         low, high = supported_versions(api.key)
         assert low <= api.min_version <= api.max_version <= high, api
-        module = __import__(handler(api).handle.__module__, fromlist=["handle"])
+        module = __import__(handler(api.key).handle.__module__, fromlist=["handle"])
         versions = (
             f"v{api.min_version}-{api.max_version}" if api.min_version < api.max_version else f"v{api.min_version}"
         )

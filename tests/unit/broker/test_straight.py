@@ -43,7 +43,7 @@ def test_one_batch_goes_straight_in_every_version(fsync: str, version: int) -> N
         assert (result.error_code, result.base_offset) == (ErrorCode.NONE, offset)
     assert straight(driver) == 2
     assert driver.core.metrics.requests[PRODUCE] == 3
-    assert sum(driver.core.metrics.latencies.by_api[PRODUCE].counts) == 3
+    assert sum(driver.core.metrics.latencies[PRODUCE].counts) == 3
 
 
 def test_an_answer_waits_for_those_before_it_and_for_the_sync(driver: BrokerDriver) -> None:

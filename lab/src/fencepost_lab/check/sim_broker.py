@@ -258,7 +258,7 @@ class SimBroker:
             self.crash(power=False)
         else:
             self._perform(core)
-            if core.transactions.owes_markers:
+            if core.transactions.owing:
                 self._do(core, lambda _: core.follow_up())
 
     def _synced(self, core: BrokerCore, sync: Sync) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import NamedTuple
@@ -212,13 +213,10 @@ _TABLE = (
 
 SERVED: Mapping[int, Api] = {api.key: api for api in _TABLE}
 
-_handlers: dict[int, Handler] = {}
 
-
-def handler(api: Api) -> Handler:
-    """Return the HANDLER of an API. Its module is imported at the first call."""
-    known = _handlers.get(api.key)
-    if known is None:
-        module = import_module(f"fencepost.broker.api.{api.folder}.k{api.key:02}_{api.name}")
-        known = _handlers[api.key] = module.HANDLER
-    return known
+@cache
+def handler(key: int) -> Handler:
+    """Return the HANDLER of a served API. Its module is imported at the first call."""
+    api = SERVED[key]
+    found: Handler = import_module(f"fencepost.broker.api.{api.folder}.k{key:02}_{api.name}").HANDLER
+    return found

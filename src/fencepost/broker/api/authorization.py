@@ -35,7 +35,7 @@ def enter(call: Call, api: Api, request: Any) -> Any:
     rule = api.rights
     if rule is Unruled.FREE:
         return None
-    functions = handler(api)
+    functions = handler(api.key)
     if isinstance(rule, Rule):
         for need in rule.needs:
             if not _met(call, need, request):

@@ -8,6 +8,7 @@ methods, so a decision stands in one place. The simulator runs histories with an
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Final
 
@@ -21,15 +22,8 @@ Straight = Callable[[Core, Connection, memoryview, int], bool]
 PATHS: Final[dict[int, str]] = {0: "records.produce_straight"}
 """Module below `broker/api`, by API key. It is imported with the API's first request."""
 
-_loaded: dict[int, Straight] = {}
 
-
+@cache
 def straight_path(key: int) -> Straight | None:
     """Return the straight path of an API, or None."""
-    name = PATHS.get(key)
-    if name is None:
-        return None
-    known = _loaded.get(key)
-    if known is None:
-        known = _loaded[key] = import_module(f"fencepost.broker.api.{name}").take
-    return known
+    return import_module(f"fencepost.broker.api.{PATHS[key]}").take if key in PATHS else None

@@ -5,12 +5,12 @@ Every event that can mean lost or damaged data has a counter here and a log line
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from fencepost.broker.metrics.latencies import Latencies, Latency
+from fencepost.broker.metrics.latencies import Latency
 from fencepost.broker.metrics.pushed import PushingClient
 from fencepost.broker.metrics.traffic import TopicTraffic
 
@@ -163,7 +163,8 @@ class Metrics:
         self.response_bytes: Counter[int] = Counter()
         self.errors: Counter[tuple[int, int]] = Counter()
         """Error codes in responses, by API key and code."""
-        self.latencies = Latencies()
+        self.latencies: defaultdict[int, Latency] = defaultdict(Latency)
+        """By API key, from the complete request to its response, deliberate waits included."""
         self.syncs = Latency()
 
     def count(self, name: str, by: int = 1) -> None:

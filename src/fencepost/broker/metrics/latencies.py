@@ -1,4 +1,4 @@
-"""Latencies of requests, by API, and of syncs."""
+"""Histograms of latencies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["BUCKETS_MS", "Latencies", "Latency"]
+__all__ = ["BUCKETS_MS", "Latency"]
 
 BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
 
@@ -30,17 +30,3 @@ class Latency:
     def copy(self) -> Latency:
         """Return a copy."""
         return Latency(list(self.counts), self.sum_ms)
-
-
-class Latencies:
-    """Latencies of requests by API key, from the complete request to its response, deliberate waits included."""
-
-    def __init__(self) -> None:
-        self.by_api: dict[int, Latency] = {}
-
-    def add(self, api_key: int, took_ms: int) -> None:
-        """Add an answered request."""
-        latency = self.by_api.get(api_key)
-        if latency is None:
-            latency = self.by_api[api_key] = Latency()
-        latency.add(took_ms)

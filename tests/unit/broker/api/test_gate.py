@@ -38,7 +38,7 @@ HOT = (0, 1)
 
 @pytest.mark.parametrize("api", SERVED.values(), ids=lambda api: api.name)
 def test_every_api_says_what_it_needs_and_nobody_waits_to_be_asked_in_vain(api: Api) -> None:
-    functions = handler(api)
+    functions = handler(api.key)
     if api.rights is Unruled.FREE:
         assert (functions.authorize, functions.refuse, functions.hide) == (None, None, None)
     elif api.rights is Unruled.IN_ITS_FILE:

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import fencepost
 from fencepost.broker.metrics.counters import COUNTERS, GAUGES, LogExtent, Metrics, Snapshot
 from fencepost.broker.metrics.endpoint import serve_metrics
-from fencepost.broker.metrics.latencies import BUCKETS_MS, Latencies
+from fencepost.broker.metrics.latencies import BUCKETS_MS, Latency
 from fencepost.broker.metrics.traffic import TopicTraffic
 from tests.support.tidy import ROOT
 
@@ -56,8 +56,8 @@ def filled() -> Snapshot:
     metrics.count("corrupt_reads", 3)
     gauges = {name: number for number, name in enumerate(GAUGES)}
     for took_ms in (0, 1, 2, 3, 90_000):
-        metrics.latencies.add(0, took_ms)
-    latencies = {"produce": metrics.latencies.by_api[0]}
+        metrics.latencies[0].add(took_ms)
+    latencies = {"produce": metrics.latencies[0]}
     metrics.syncs.add(7)
     requests = {"fetch": 7, "produce": 9}
     orders = TopicTraffic(written_records=3, written_bytes=300)
@@ -146,11 +146,11 @@ def test_numbers_by_api_topic_and_group_have_their_labels() -> None:
 
 
 def test_a_latency_counts_in_the_first_bucket_that_it_fits() -> None:
-    latencies = Latencies()
+    latency = Latency()
     for took_ms in (0, *BUCKETS_MS, BUCKETS_MS[-1] + 1):
-        latencies.add(1, took_ms)
-    assert latencies.by_api[1].counts == [2, *[1] * (len(BUCKETS_MS) - 1), 1]
-    assert latencies.by_api[1].sum_ms == sum(BUCKETS_MS) + BUCKETS_MS[-1] + 1
+        latency.add(took_ms)
+    assert latency.counts == [2, *[1] * (len(BUCKETS_MS) - 1), 1]
+    assert latency.sum_ms == sum(BUCKETS_MS) + BUCKETS_MS[-1] + 1
 
 
 def test_a_broker_tells_how_long_its_requests_take() -> None:

@@ -98,7 +98,8 @@ class Transactions:
             _coordinator_config(config), allocate_producer_id, jumps, runtime.index_of, alarm
         )
         self.snapshots = TransactionSnapshots(files, durability, metrics, self.coordinator, begin)
-        self._owing: list[str] = []  # ids whose markers are written once their answers are being sent
+        self.owing: list[str] = []
+        """Ids whose markers `write_owed` writes, once their answers are being sent."""
         self._under_way: set[MarkerWrite] = set()
         self._refused_markers = Paces()
         self._waiting: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
@@ -302,7 +303,7 @@ class Transactions:
 
     def _proceed(self, owing: Sequence[str], reply: Callable[[int], None] | None, now_ms: int) -> None:
         """Reply to a durable decision, whose markers these ids owe from now on."""
-        self._owing += owing
+        self.owing += owing
         if reply is None:
             self.write_owed(now_ms)
         else:
@@ -319,15 +320,10 @@ class Transactions:
                     ", waiting for its owner's decision" if transaction.is_two_phase else "",
                 )
 
-    @property
-    def owes_markers(self) -> bool:
-        """Return true if `write_owed` has markers to write."""
-        return bool(self._owing)
-
     def write_owed(self, now_ms: int) -> None:
         """Write the markers of answered decisions, while the client already continues."""
-        while self._owing:
-            self._write_markers(now_ms, self._owing.pop())
+        while self.owing:
+            self._write_markers(now_ms, self.owing.pop())
 
     def when_idle(self, now_ms: int, transactional_id: str, action: Callable[[int], None]) -> None:
         """Call `action(now_ms)` when no markers of the id are being written, or at once."""
