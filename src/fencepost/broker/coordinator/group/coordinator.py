@@ -397,7 +397,8 @@ class GroupCoordinator:
 
     def _kind_of(self, group_id: str) -> GroupKind[Any]:
         """Return the kind that answers requests for the id."""
-        return self._kinds.of(group_id) or self._default
+        kind = self._kinds.of(group_id)
+        return self._default if kind is None else kind
 
     def _not_of(self, own: GroupKind[Any], group_id: str) -> Refusal | None:
         """Return the refusal of a request for a group of another kind."""

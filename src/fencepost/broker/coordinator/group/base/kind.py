@@ -98,6 +98,8 @@ class GroupKind(ABC, Generic[Described]):
     """True if a group gets one decision, and the next one only after its records were replayed."""
     expires: ClassVar[bool] = True
     """True if an unused group is deleted when it has no offsets."""
+    groups: tuple[Mapping[str, object], ...]
+    """The dictionaries with all groups of this kind, by their ids."""
 
     def __init__(self, context: KindContext) -> None:
         self._settings = context.settings
@@ -107,9 +109,9 @@ class GroupKind(ABC, Generic[Described]):
 
     # The groups
 
-    @abstractmethod
     def __contains__(self, group_id: object) -> bool:
         """Return true if there is such a group of this kind."""
+        return any(group_id in groups for groups in self.groups)
 
     @abstractmethod
     def __len__(self) -> int:
@@ -223,12 +225,13 @@ class Kinds:
 
     def __init__(self) -> None:
         self._all: list[GroupKind[Any]] = []
-        self._searched: list[GroupKind[Any]] = []  # the default kind last: while a group changes its kind, it has both
+        # the default kind last: while a group changes its kind, it has both
+        self._searched: list[tuple[Mapping[str, object], GroupKind[Any]]] = []
 
     def add(self, kind: GroupKind[Any]) -> None:
         """Add the next kind."""
         self._all.append(kind)
-        self._searched.insert(0, kind)
+        self._searched[:0] = [(groups, kind) for groups in kind.groups]
 
     def __iter__(self) -> Iterator[GroupKind[Any]]:
         return iter(self._all)
@@ -249,9 +252,9 @@ class Kinds:
 
     def of(self, group_id: str) -> GroupKind[Any] | None:
         """Return the kind of a group; None if there is no such group."""
-        for each in self._searched:
-            if group_id in each:
-                return each
+        for groups, kind in self._searched:
+            if group_id in groups:
+                return kind
         return None
 
 
@@ -339,6 +342,7 @@ class RecordedKind(GroupKind[Described], Generic[Described, G, Q, R]):
     def __init__(self, context: KindContext) -> None:
         super().__init__(context)
         self._groups: dict[str, G] = {}
+        self.groups = (self._groups,)
         self._max_size = context.settings.number(self.max_size_setting)
 
     # The heartbeat
@@ -380,9 +384,6 @@ class RecordedKind(GroupKind[Described], Generic[Described, G, Q, R]):
         """Return a group without records."""
 
     # The groups
-
-    def __contains__(self, group_id: object) -> bool:
-        return group_id in self._groups
 
     def __len__(self) -> int:
         return len(self._groups)

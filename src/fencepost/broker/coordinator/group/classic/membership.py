@@ -89,12 +89,10 @@ class ClassicGroups(DefaultKind[DescribedGroup]):
         self._max_size = settings.number("group.max.size")
         self._stored: dict[str, StoredGroup] = {}
         self._groups: dict[str, Group] = {}
+        self.groups = (self._stored, self._groups)
         self._rebalancer = Rebalancer(settings.number("group.initial.rebalance.delay.ms"), context.deadlines)
 
     # The groups
-
-    def __contains__(self, group_id: object) -> bool:
-        return group_id in self._stored or group_id in self._groups
 
     def __len__(self) -> int:
         return len(self._stored)
