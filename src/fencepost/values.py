@@ -1,8 +1,8 @@
 """Values like `@dataclass(slots=True)`, frozen or not, at a tenth of the cost of creating the class.
 
 A broker defines hundreds of such classes and uses few of them in one run. Creating a data class takes half a
-millisecond, because Python compiles six methods for it. Here `__init__` is compiled when the first value is created,
-and all classes share the other methods. `dataclasses.replace`, `fields` and `asdict` work.
+millisecond, because Python compiles six methods for it. Here `__init__` and `__replace__` are compiled at their first
+use, and all classes share the other methods. `dataclasses.replace`, `fields` and `asdict` work.
 """
 
 from __future__ import annotations
@@ -91,8 +91,10 @@ class _Methods(metaclass=_ValueType):  # noqa: PLW1641 - only immutable values h
 
     def __replace__(self, /, **changes: Any) -> Self:
         """Implement `copy.replace`, like `dataclasses.replace`."""
-        kind = type(self)
-        return kind(**dict(zip(kind._names, kind._read(self), strict=True)) | changes)
+        kind: Any = type(self)
+        kind.__replace__ = _compiled_replace(kind)
+        replaced: Self = kind.__replace__(self, **changes)
+        return replaced
 
 
 @dataclass_transform(frozen_default=True)
@@ -137,14 +139,38 @@ def _compiled_init(kind: _ValueType) -> Callable[..., None]:
     """Compile an `__init__` whose parameters are the fields and which writes each into its slot."""
     names, defaults = kind._names, kind._defaults
     known = {f"default_{name}": default for name, default in defaults.items()}
-    frozen = issubclass(kind, Value)
-    if frozen:
-        known |= {f"write_{name}": kind.__dict__[name].__set__ for name in names}
     parameters = ["self", *(["*"] if kind._kw_only and names else [])]
     parameters += [f"{name}=default_{name}" if name in defaults else name for name in names]
-    one = "write_{0}(self, {0})" if frozen else "self.{0} = {0}"
-    written = "; ".join(one.format(name) for name in names) or "pass"
-    exec(f"def __init__({', '.join(parameters)}): {written}", known)  # noqa: S102 - of the names of fields
-    init: Callable[..., None] = known["__init__"]
-    init.__qualname__ = f"{kind.__qualname__}.__init__"  # shown in error messages
-    return init
+    written = "; ".join(_written(kind, name, "self", name) for name in names) or "pass"
+    return _compiled(kind, "__init__", f"({', '.join(parameters)}): {written}", known)
+
+
+_SAME: Final = object()
+
+
+def _compiled_replace(kind: _ValueType) -> Callable[..., Any]:
+    """Compile a `__replace__` that takes each field from its arguments, or else from the value.
+
+    To call the class with all fields as keywords takes four times as long.
+    """
+    names = kind._names
+    parameters = ["self", "/", *(["*"] if names else []), *(f"{name}=_same" for name in names)]
+    fields = [_written(kind, name, "_new", f"self.{name} if {name} is _same else {name}") for name in names]
+    body = "; ".join(["_new = _create(type(self))", *fields, "return _new"])
+    return _compiled(
+        kind, "__replace__", f"({', '.join(parameters)}): {body}", {"_same": _SAME, "_create": object.__new__}
+    )
+
+
+def _written(kind: _ValueType, name: str, target: str, value: str) -> str:
+    """Return the statement that writes a field."""
+    return f"write_{name}({target}, {value})" if issubclass(kind, Value) else f"{target}.{name} = {value}"
+
+
+def _compiled(kind: _ValueType, name: str, definition: str, known: dict[str, Any]) -> Callable[..., Any]:
+    """Compile a method of a class from the rest of its definition, and the names that it uses."""
+    known |= {f"write_{each}": kind.__dict__[each].__set__ for each in kind._names}
+    exec(f"def {name}{definition}", known)  # noqa: S102 - of the names of fields
+    method: Callable[..., Any] = known[name]
+    method.__qualname__ = f"{kind.__qualname__}.{name}"  # shown in error messages
+    return method
