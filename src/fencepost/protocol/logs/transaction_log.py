@@ -142,16 +142,18 @@ def encode_value(value: TransactionLogValue, version: int = HIGHEST_VALUE_VERSIO
     times = _TIMES.pack(value.last_update_timestamp_ms, value.start_timestamp_ms)
     if version < _FLEXIBLE:
         return head + _fixed_partitions(value.transaction_partitions) + times
-    return head + _flexible_partitions(value.transaction_partitions) + times + _tags(_TAGGED(value), value.endings)
+    endings = value.endings
+    tags = _tags(_TAGGED(value), 1 if endings else 0)
+    written = head + _flexible_partitions(value.transaction_partitions) + times + tags
+    return written + _ENDINGS_HEAD + write_unsigned_varint(len(endings)) + endings if endings else written
 
 
-@lru_cache(256)  # one transaction changes them once, and has three records
-def _tags(numbers: tuple[int, ...], endings: bytes) -> bytes:
-    """Return the number of tags and the tags."""
+@lru_cache(256)  # only one of a transaction's three records has new numbers
+def _tags(numbers: tuple[int, ...], others: int) -> bytes:
+    """Return the number of tags, and those with numbers. `others`: number of tags that follow."""
     present = tuple(map(ne, numbers, _ABSENT))
-    layout, heads = _tags_layout(present, 1 if endings else 0)
-    tags = layout.pack(*heads[0], *chain.from_iterable(zip(heads[1], compress(numbers, present), strict=True)))
-    return tags + _ENDINGS_HEAD + write_unsigned_varint(len(endings)) + endings if endings else tags
+    layout, heads = _tags_layout(present, others)
+    return layout.pack(*heads[0], *chain.from_iterable(zip(heads[1], compress(numbers, present), strict=True)))
 
 
 @lru_cache(64)  # the records of one broker have few sets of tags
