@@ -13,7 +13,7 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use pyo3::exceptions::{PyBaseException, PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView, PyTuple};
+use pyo3::types::{PyByteArray, PyBytes, PyList, PyTuple};
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, IoSlice, Read, Result, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -25,8 +25,10 @@ const PREFIX_BYTES: usize = 4;
 const SPACE_BYTES: usize = 64 * 1024;
 /// Memory for an incomplete frame grows by this factor, so that it is a small multiple of what has been received.
 const GROWTH: usize = 4;
-/// Most bytes that are received from a connection before others have their turn.
+/// Most memory for what is received from a connection before others have their turn.
 const TURN_BYTES: usize = 256 * 1024;
+/// Memory of a small frame beside its bytes.
+const FRAME_BYTES: usize = 64;
 /// Most connections in one turn.
 const MOST_EVENTS: usize = 64;
 /// Most buffers of one write.
@@ -172,7 +174,7 @@ impl Stream {
             if count < room && !is_ended {
                 return Ok(0);
             }
-            if received >= TURN_BYTES && !self.is_full(py) {
+            if received + FRAME_BYTES * frames.len() >= TURN_BYTES && !self.is_full(py) {
                 self.rearm();
                 return Ok(0);
             }
@@ -183,9 +185,8 @@ impl Stream {
     fn took(&mut self, py: Python<'_>, space: &mut [u8], count: usize, frames: &mut Vec<Py<PyAny>>) -> PyResult<bool> {
         let Some(partial) = &mut self.partial else { return self.cut(py, space, count, frames) };
         partial.filled += count;
-        let memory = partial.memory.bind(py);
         if partial.filled == partial.size {
-            frames.push(PyMemoryView::from(memory)?.into_any().unbind());
+            frames.push(partial.memory.clone_ref(py).into_any());
             self.partial = None;
         }
         Ok(true)
@@ -208,7 +209,7 @@ impl Stream {
                 return Ok(false);
             };
             if let Some((frame, others)) = behind.split_at_checked(size) {
-                frames.push(PyMemoryView::from(&PyBytes::new(py, frame))?.into_any().unbind());
+                frames.push(PyBytes::new(py, frame).into_any().unbind());
                 rest = others;
                 continue;
             }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from fencepost.broker.connection import Connection
+    from fencepost.protocol.cursor import Buffer
 
 __all__ = ["UNTAKEN_BYTES", "Answers", "Requests", "may_begin"]
 
@@ -27,7 +28,7 @@ _STALLED_MS = 10_000
 _FETCH = 1
 
 
-def may_begin(connection: Connection, frame: memoryview, untaken_bytes: int) -> bool:
+def may_begin(connection: Connection, frame: Buffer, untaken_bytes: int) -> bool:
     """Return true if the next request of a connection may be handled now.
 
     It may not while the client has too many unread responses or unanswered requests. A fetch also waits until

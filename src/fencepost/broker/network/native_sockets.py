@@ -65,7 +65,7 @@ class NativeSocket(ClientSocket):
             raise
         self._begin(ANONYMOUS)
 
-    def arrived(self, frames: list[memoryview], news: int) -> None:
+    def arrived(self, frames: Sequence[Buffer], news: int) -> None:
         """Handle what has arrived. `news`: see the native module."""
         if not self._server.failed.done():
             self._take(frames)

@@ -25,7 +25,9 @@ __all__ = ["STRANGERS", "ClientSocket", "Server", "listening_sockets"]
 
 _BACKLOG = 1024
 _JOINED_BYTES = 64 * 1024  # up to this size, copying is faster than separate writes
-_WAITING_BYTES, _WAITING_FRAMES = 256 * 1024, 1000
+_WAITING_BYTES = 256 * 1024
+_FRAME_BYTES: Final = 320
+"""Most memory of the objects of a frame beside its bytes. For small frames it is the larger part."""
 STRANGERS: Final = {0x1603: "the client uses TLS, and the listener does not (security.protocol of the client)"}
 """Error texts for other protocols, by the first 16 bits of a connection."""
 
@@ -108,7 +110,7 @@ class ClientSocket:
         self._is_known = not server.listeners[listener].sasl
         self._local = self._peer = ("", 0)
         self._connection_id = 0
-        self._frames: deque[memoryview] = deque()
+        self._frames: deque[Buffer] = deque()
         self._waiting_bytes = 0
         self._handed_bytes = 0
         self._is_deaf = False
@@ -136,13 +138,13 @@ class ClientSocket:
         if not self._is_known:
             server.pump()  # starts the time limit for authentication
 
-    def _take(self, frames: list[memoryview]) -> None:
+    def _take(self, frames: Sequence[Buffer]) -> None:
         """Add frames that have arrived to those that wait to be handled."""
         self._has_finished = bool(frames)
         if frames:
             self._server.asked(self._connection_id, is_known=self._is_known)
             self._frames.extend(frames)
-            self._waiting_bytes += sum(map(len, frames))
+            self._waiting_bytes += sum(map(len, frames)) + _FRAME_BYTES * len(frames)
 
     def _refuse_size(self, error: WireError) -> None:
         """Close the connection, because it announces a frame that is not accepted."""
@@ -166,8 +168,8 @@ class ClientSocket:
             if not may_begin(connection, frames[0], self._untaken(connection)):
                 break
             frame = frames.popleft()
-            self._waiting_bytes -= len(frame)
-            core.handle_frame(now_ms, self._connection_id, frame)
+            self._waiting_bytes -= len(frame) + _FRAME_BYTES
+            core.handle_frame(now_ms, self._connection_id, memoryview(frame))
             if frames and core.steady_ms() >= until_ms:
                 self.go_on()
                 break
@@ -190,14 +192,11 @@ class ClientSocket:
     def listen(self) -> None:
         """Pause or resume reading.
 
-        Reading is paused while more bytes wait than one read returns, while too many responses are unread (TLS itself
-        adds some bytes), or while there is no memory for more.
+        Reading is paused while waiting requests take more memory than one read returns, while too many responses are
+        unread (TLS itself adds some bytes), or while there is no memory for more.
         """
         deaf = (
-            self._is_untaken
-            or self._waiting_bytes > _WAITING_BYTES
-            or len(self._frames) > _WAITING_FRAMES
-            or not self._server.may_read(self._connection_id)
+            self._is_untaken or self._waiting_bytes > _WAITING_BYTES or not self._server.may_read(self._connection_id)
         )
         if deaf != self._is_deaf and not self._transport.is_closing():
             self._is_deaf = deaf

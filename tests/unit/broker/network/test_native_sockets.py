@@ -59,7 +59,7 @@ def connected(streams: Streams, owner: object = "owner", most: int = LARGEST) ->
     return streams.add(accepted.detach(), owner, most), client
 
 
-def waited(streams: Streams, *, most: int = 1000) -> list[tuple[Any, list[memoryview], int]]:
+def waited(streams: Streams, *, most: int = 1000) -> list[tuple[Any, list[bytes | bytearray], int]]:
     """Return the next list that is not empty."""
     for _ in range(most):
         if found := streams.ready():
@@ -173,6 +173,26 @@ def test_the_memory_of_a_frame_grows_only_when_asked() -> None:
         assert sizes == [4 * 64 * 1024, 16 * 64 * 1024]
         ((_, (frame,), news),) = found
         assert (bytes(frame), news, stream.held_bytes) == (body, 0, 0)
+        stream.abort()
+
+
+def test_many_small_frames_come_in_several_turns() -> None:
+    """A frame of two bytes takes much more memory than its bytes."""
+    streams = made()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, HIGH)
+        client = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+    accepted.setblocking(False)
+    stream = streams.add(accepted.detach(), "owner", LARGEST)
+    with client:
+        client.sendall(framed(b"ab") * 40_000)
+        seen: list[int] = []
+        while sum(seen) < 40_000:
+            ((_, frames, _),) = waited(streams)
+            assert set(map(bytes, frames)) == {b"ab"}
+            seen.append(len(frames))
+        assert max(seen) <= 64 * 1024 // len(framed(b"ab")) + 1  # those of one receive
         stream.abort()
 
 

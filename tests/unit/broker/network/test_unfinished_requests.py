@@ -8,6 +8,7 @@ import socket
 import struct
 import termios
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -24,6 +25,7 @@ from tests.support.raw_client import RawClient
 pytestmark = pytest.mark.usefixtures("both_sockets")
 
 MB = 1 << 20
+FETCH = 1
 LIMIT = {"queued.max.request.bytes": str(4 * MB), "socket.request.max.bytes": str(4 * MB)}
 
 
@@ -147,6 +149,41 @@ def test_requests_that_need_more_memory_in_one_turn_get_it_while_there_is_some(b
         for _ in range(5):  # turns of the loop
             client.end_offset("t")
         assert held(broker) == 18 * first
+
+
+def test_many_small_requests_count_with_all_memory_that_they_take(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests of two bytes wait behind a fetch. Each has an object of its own, which is much larger."""
+    monkeypatch.setattr(backpressure, "_OLD_MS", 3_600_000)
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    small = struct.pack(">ih", 2, FETCH) * 9_000
+    with ExitStack() as stack, RawClient(broker.bootstrap_servers) as client:
+        client.create_topic("t", 1)
+        connections = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(10)]
+        for one in connections:
+            one.sendall(waiting_fetch("t"))
+        client.end_offset("t")
+        tracemalloc.start()
+        stack.callback(tracemalloc.stop)
+        with stalled(broker):
+            for one in connections:
+                one.sendall(small)
+            while not all(map(sent, connections)):
+                pass
+            taken, _ = tracemalloc.get_traced_memory()
+        for _ in range(5):  # turns of the loop
+            client.end_offset("t")
+        assert tracemalloc.get_traced_memory()[0] - taken < held(broker) + MB
+        assert held(broker) > 10 * 9_000 * 50  # an object of Python is never smaller
+
+
+def waiting_fetch(topic: str) -> bytes:
+    """A whole request for a megabyte of a topic, for which the client waits an hour."""
+    name = topic.encode()
+    body = struct.pack(">hhihiiiib", FETCH, 4, 1, -1, -1, 3_600_000, MB, MB, 0)
+    body += struct.pack(f">ih{len(name)}siiqi", 1, len(name), name, 1, 0, 0, MB)
+    return struct.pack(">i", len(body)) + body
 
 
 def test_large_requests_of_many_clients_are_all_taken(broker: Broker) -> None:
