@@ -200,6 +200,7 @@ class BrokerCore(Core):
             self._effects.append(write)
         self._effects += self.fence.take_failures()
         effects, self._effects = self._effects, []
+        self.unsent_bytes = 0
         return effects
 
     def follow_up(self) -> bool:
@@ -261,7 +262,9 @@ class BrokerCore(Core):
         call.answer = answer
         if call.fault is not None:
             self._faults.divert(call, call.fault)
-        self.metrics.response_bytes[call.api_key] += call.connection.made(call.answer)
+        size = call.connection.made(call.answer)
+        self.unsent_bytes += size
+        self.metrics.response_bytes[call.api_key] += size
         call.connection.flush(self._effects)
 
     def answer_at_once(self, connection: Connection, api_key: int, began_ms: int, frame: bytes) -> None:

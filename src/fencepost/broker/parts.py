@@ -126,7 +126,9 @@ class BrokerParts:
         slots = config.number("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, _SESSION_EVICTION_MS, lambda: new_uuid().int & 0x7FFF_FFFF)
         self.answer_room: Callable[[], int] = lambda: _UNBOUNDED
-        """Limit of bytes for another answer. The shell knows the bytes that clients have not read."""
+        """Bytes that the shell's limit for unread answers leaves."""
+        self.unsent_bytes = 0
+        """Bytes of the answers that the shell does not have yet. One record can wake the fetches of many clients."""
         self.large = DecompressionBudget(self.soon)
         self._advanced: dict[Partition, None] = {}
 
@@ -275,6 +277,10 @@ class BrokerParts:
     def soon(self, action: Callable[[], None]) -> None:
         """Call `action` after other requests were served."""
         self.after(0, action)
+
+    def room_for_answer(self) -> int:
+        """Return the limit of bytes for another answer."""
+        return max(0, self.answer_room() - self.unsent_bytes)
 
     def partition_room(self) -> int:
         """Return the number of partitions that may still be created."""

@@ -32,7 +32,7 @@ _MOST_ACCEPTED: Final = 64
 """Most connections that one turn of the event loop accepts."""
 
 _LARGE_BYTES: Final = 64 * 1024
-"""With more bytes of responses, they are sent before other connections have their turn, so that limits hold."""
+"""With more bytes of responses, they are sent before other connections have their turn, which then have more room."""
 
 _log = logging.getLogger("fencepost.broker")
 

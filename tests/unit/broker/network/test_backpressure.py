@@ -235,6 +235,27 @@ def test_parked_fetches_are_not_read_again_and_again() -> None:
                 reader.close()
 
 
+def test_fetches_that_one_record_wakes_share_the_bound() -> None:
+    """Twenty fetches wait for 5 MB, of which two fit in the memory for answers. The others get a batch each."""
+    bound, batch_bytes, count = 10_000_000, 1_000_100, 20
+    with Broker({"queued.max.response.bytes": bound}) as broker, RawClient(broker.bootstrap_servers) as client:
+        filled(broker, batches=5)
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        readers = [socket.create_connection((host, int(port)), timeout=300) for _ in range(count)]
+        try:
+            for number, reader in enumerate(readers):
+                reader.sendall(fetch_frame(number, max_wait_ms=HOUR_MS, min_bytes=5_100_000))
+            while parked(broker) < len(readers):
+                client.call(ApiVersionsRequest(), 0)
+            assert client.produce("t", [bytes(200_000)]).error_code == 0
+            sizes = [answers_of(reader, 1)[0][1] for reader in readers]
+            assert min(sizes) > 1_000_000
+            assert sum(sizes) < bound + count * batch_bytes
+        finally:
+            for reader in readers:
+                reader.close()
+
+
 def test_who_waits_for_more_than_an_answer_holds_is_answered_when_it_is_full() -> None:
     with Broker({"fetch.max.bytes": 100_000}) as broker, RawClient(broker.bootstrap_servers) as client:
         filled(broker, batches=3, size=60_000)

@@ -209,7 +209,7 @@ class ParkedFetch:
 
     def _collect(self, readers: Iterable[PartitionReader]) -> Results:
         """Read the present results, limited by the memory for all answers that clients have not read yet."""
-        room = min(self._max_bytes, self._call.core.answer_room())
+        room = min(self._max_bytes, self._call.core.room_for_answer())
         results, nothing_yet = [], True
         for reader in readers:
             result = self._read(reader, room, nothing_yet)

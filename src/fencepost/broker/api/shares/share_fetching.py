@@ -192,7 +192,7 @@ class ParkedShareFetch:
             )
             for wanted, code in self._acknowledged.items()
         }
-        room = min(self._max_bytes, self._call.core.answer_room())
+        room = min(self._max_bytes, self._call.core.room_for_answer())
         count = self._request.max_records
         for wanted in self._partitions if self._wants_any() else ():
             data = self._take(wanted, room, count, nothing_yet=count == self._request.max_records)
