@@ -116,9 +116,14 @@ class Requests:
         """Connections that hold memory."""
         return list(self._held)
 
+    @property
+    def oldest(self) -> int | None:
+        """The only one of these connections that is read from. None while memory is not scarce: all are."""
+        return next(iter(self._held)) if self.is_scarce else None
+
     def may_read(self, connection_id: int) -> bool:
         """Return true if more of the connection's requests may be read now."""
-        return not self.is_scarce or connection_id not in self._held or next(iter(self._held)) == connection_id
+        return self.oldest in (None, connection_id) or connection_id not in self._held
 
     def note(self, now_ms: int, connection_id: int, held_bytes: int, *, finished: bool = False) -> None:
         """Record a connection's memory. With `finished` a request has completed, so the current one is new."""

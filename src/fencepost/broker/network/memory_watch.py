@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from fencepost.broker.metrics.counters import Metrics
@@ -68,15 +68,17 @@ class MemoryWatch:
 
     def held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None:
         """Record the memory of a connection's incomplete and waiting requests."""
-        was_scarce = self.requests.is_scarce
-        self.requests.note(self._steady_ms(), connection_id, held_bytes, finished=finished)
-        if was_scarce or self.requests.is_scarce:
-            self._listen_to_holders()
-            if self._requests_timer is None and not self._is_stopped:
-                self._requests_timer = self._later(_LOOK_S, self._look_at_requests)
+        requests = self.requests
+        before = requests.oldest
+        requests.note(self._steady_ms(), connection_id, held_bytes, finished=finished)
+        oldest = requests.oldest
+        if oldest != before:  # `connection_id` itself looks after each note
+            self._listen_to(requests.holders if before is None or oldest is None else [oldest])
+        if oldest is not None and self._requests_timer is None and not self._is_stopped:
+            self._requests_timer = self._later(_LOOK_S, self._look_at_requests)
 
-    def _listen_to_holders(self) -> None:
-        for connection_id in self.requests.holders:
+    def _listen_to(self, connection_ids: Iterable[int]) -> None:
+        for connection_id in connection_ids:
             client = self._clients.get(connection_id)
             if client is not None:
                 client.listen()
@@ -106,7 +108,7 @@ class MemoryWatch:
                 connection_id,
             )
             self._drop(connection_id)
-        self._listen_to_holders()
+        self._listen_to(self.requests.holders)
         if self.requests.is_scarce and not self._is_stopped:
             self._requests_timer = self._later(_LOOK_S, self._look_at_requests)
 

@@ -11,13 +11,17 @@ import threading
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import cast
 
 import pytest
 
 import fencepost
 from fencepost.broker.embedded import Broker
+from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.network import backpressure
 from fencepost.broker.network.backpressure import Requests
+from fencepost.broker.network.memory_watch import MemoryWatch
+from fencepost.broker.network.sockets import ClientSocket
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from tests.support.raw_client import RawClient
@@ -61,6 +65,43 @@ def test_without_a_bound_nothing_is_scarce() -> None:
     requests = Requests(-1)
     requests.note(0, 1, 1 << 40)
     assert not requests.is_scarce
+
+
+def test_while_memory_is_scarce_a_part_of_a_request_concerns_two_connections_at_most() -> None:
+    """Of 300 connections that hold memory, only the oldest is read from."""
+    looks: list[int] = []
+    watch = watching(looks, count=300)
+    for number in range(1, 301):
+        watch.held(number, 64 * 1024, finished=False)
+    assert watch.requests.is_scarce
+    looks.clear()
+    watch.held(1, 128 * 1024, finished=False)
+    watch.held(301, 64 * 1024, finished=False)
+    assert looks == []
+    watch.held(1, 0, finished=True)
+    assert looks == [2]
+    looks.clear()
+    for number in range(300, 250, -1):
+        watch.held(number, 0, finished=True)
+    assert looks == []
+    for number in range(2, 251):
+        watch.held(number, 0, finished=True)
+    assert watch.requests.oldest is None
+    assert 301 in looks
+
+
+def watching(looks: list[int], *, count: int) -> MemoryWatch:
+    """A watch over connections that note when they are asked to look whether they may read."""
+
+    class Noting:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def listen(self) -> None:
+            looks.append(self.number)
+
+    clients = {number: cast("ClientSocket", Noting(number)) for number in range(1, count + 2)}
+    return MemoryWatch(BrokerConfig(LIMIT), clients, lambda _, __: threading.Timer(0, int), lambda: 0, Metrics)
 
 
 def test_the_bound_has_room_for_one_request() -> None:
