@@ -21,7 +21,7 @@ from fencepost_lab.check.plants import PLANTS, Plant, planted
 from fencepost_lab.check.simulations import SIMULATIONS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "check.md"
-HEAD = "| defect | what is wrong | drawn with | who complains | runs | CPU s |"
+HEAD = "| defect | effect | fixed options | checks that find it | runs | CPU s |"
 RULE = "|---|---|---|---|---|---|"
 
 
