@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import fencepost
-from fencepost.cli.ui.desk import PageCluster
+from fencepost.cli.ui.cluster_monitor import PageCluster
 from fencepost.cli.ui.server import Page
 from tests.support.chromium import chromium
 

@@ -20,7 +20,7 @@ import pytest
 import fencepost
 from fencepost.cli.diagnosis.examiner import Examiner
 from fencepost.cli.main import main
-from fencepost.cli.ui.desk import ClusterDesk, PageCluster
+from fencepost.cli.ui.cluster_monitor import ClusterMonitor, PageCluster
 from fencepost.client.diagnosis.diagnosing import diagnose
 from fencepost.client.diagnosis.findings import CODES, exit_status
 from fencepost.client.diagnosis.limits import Limits
@@ -85,20 +85,20 @@ def doctor(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Docto
 
 
 @pytest.fixture
-def page(broker: BrokerUnderTest) -> Iterator[ClusterDesk]:
+def page(broker: BrokerUnderTest) -> Iterator[ClusterMonitor]:
     settings = {"bootstrap.servers": broker.bootstrap_servers}
-    desk = ClusterDesk(PageCluster(settings), DEFAULT_TOPIC, every_s=0.2)
-    yield desk
-    desk.close()
+    monitor = ClusterMonitor(PageCluster(settings), DEFAULT_TOPIC, every_s=0.2)
+    yield monitor
+    monitor.close()
 
 
-def attention(page: ClusterDesk, code: str, name: str) -> bool:
+def attention(page: ClusterMonitor, code: str, name: str) -> bool:
     found = page.view("overview", {})["view"].get("attention", [])
     return any((each["code"], each["name"]) == (code, name) for each in found)
 
 
 def test_a_healthy_cluster_has_no_finding(
-    broker: BrokerUnderTest, doctor: Doctor, run: Commands, page: ClusterDesk
+    broker: BrokerUnderTest, doctor: Doctor, run: Commands, page: ClusterMonitor
 ) -> None:
     topic, group = broker.name("t"), broker.name("g")
     with (
@@ -126,7 +126,7 @@ def test_a_healthy_cluster_has_no_finding(
 
 
 def test_an_open_transaction_and_the_group_that_waits_for_it(
-    broker: BrokerUnderTest, doctor: Doctor, run: Commands, page: ClusterDesk
+    broker: BrokerUnderTest, doctor: Doctor, run: Commands, page: ClusterMonitor
 ) -> None:
     topic, name, group = broker.name("t"), broker.name("x"), broker.name("g")
     with (
@@ -180,7 +180,7 @@ def test_a_hanging_transaction_is_told_by_all(
     doctor: Doctor,
     run: Commands,
     client: RawClient,
-    page: ClusterDesk,
+    page: ClusterMonitor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     topic, name, group = client.create_topic(broker.name("t"), 2), broker.name("x"), broker.name("g")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import fencepost
-from fencepost.cli.ui import desk
-from fencepost.cli.ui.desk import PageCluster
+from fencepost.cli.ui import cluster_monitor
+from fencepost.cli.ui.cluster_monitor import PageCluster
 from fencepost.cli.ui.server import Page
 from fencepost.client.admin import Acl, AclOperation, ResourceType
 from fencepost.client.net.list_offsets import LATEST
@@ -261,7 +261,7 @@ def test_a_page_that_only_looks_has_no_buttons(
 def test_the_cluster_goes_away_and_comes_back(
     serve: Callable[..., str], show: Callable[..., Tab], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "CALL_MS", 1000)
+    monkeypatch.setattr(cluster_monitor, "CALL_MS", 1000)
     running = BrokerProcess()
     running.start()
     try:

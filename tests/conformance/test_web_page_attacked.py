@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import fencepost
-from fencepost.cli.ui import desk
-from fencepost.cli.ui.desk import PageCluster
+from fencepost.cli.ui import cluster_monitor
+from fencepost.cli.ui.cluster_monitor import PageCluster
 from fencepost.cli.ui.server import Page
 from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.conformance.test_web_page import browser, sees, serve, show
@@ -95,8 +95,8 @@ def test_a_search_does_not_unpack_a_whole_topic_at_once() -> None:
 @pytest.fixture
 def standing(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Page, BrokerProcess]]:
     """A page about a broker that is stopped by a signal after the first look."""
-    monkeypatch.setattr(desk, "CALL_MS", 3000)
-    monkeypatch.setattr(desk, "TURN_S", 0.2)
+    monkeypatch.setattr(cluster_monitor, "CALL_MS", 3000)
+    monkeypatch.setattr(cluster_monitor, "TURN_S", 0.2)
     running = BrokerProcess()
     running.start()
     page = Page([PageCluster({"bootstrap.servers": running.bootstrap_servers}, allow_actions=True)], every_s=600)
@@ -116,7 +116,7 @@ def test_questions_to_a_broker_that_stands_still_do_not_wait_for_each_other(
     page, running = standing
     waiting: list[int] = []
     lock = threading.Lock()
-    look_at = page._desks[""]._looker
+    look_at = page._monitors[""]._looker
     real = look_at.transaction
 
     async def counted(name: str) -> Any:
@@ -127,7 +127,7 @@ def test_questions_to_a_broker_that_stands_still_do_not_wait_for_each_other(
     monkeypatch.setattr(look_at, "transaction", counted)
     with ThreadPoolExecutor(12) as pool:
         change = pool.submit(asked, page, "do/change", {"change": "create-topic", "name": "slow"})
-        until(page._desks[""]._acting.locked)
+        until(page._monitors[""]._acting.locked)
         second = asked(page, "do/change", {"change": "create-topic", "name": "second"})
         looks = [pool.submit(asked, page, f"api/transaction?name=id{number}") for number in range(8)]
         until(lambda: len(waiting) == 8)
@@ -144,14 +144,14 @@ def test_questions_to_a_broker_that_stands_still_do_not_wait_for_each_other(
 
 
 def test_a_cluster_that_needs_longer_is_given_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "CALL_MS", 300)
+    monkeypatch.setattr(cluster_monitor, "CALL_MS", 300)
     running = BrokerProcess()
     running.start()
     running.send(signal.SIGSTOP)
     page = Page([PageCluster({"bootstrap.servers": running.bootstrap_servers})], every_s=0.1)
     try:
         until(lambda: asked(page, "api/overview")[1]["away"] is not None)
-        until(lambda: page._desks[""]._call_ms >= 1200)
+        until(lambda: page._monitors[""]._call_ms >= 1200)
         running.send(signal.SIGCONT)
         until(lambda: asked(page, "api/overview")[1]["seen_ms"] is not None)
     finally:
@@ -170,7 +170,7 @@ def test_many_who_ask_for_one_thing_get_one_answer(monkeypatch: pytest.MonkeyPat
             async def broken(_: str) -> Any:
                 raise ZeroDivisionError
 
-            monkeypatch.setattr(page._desks[""]._looker, "transaction", broken)
+            monkeypatch.setattr(page._monitors[""]._looker, "transaction", broken)
             with ThreadPoolExecutor(4) as pool:
                 statuses = list(pool.map(lambda _: _status(page), range(4)))
             assert statuses == [500] * 4

@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import fencepost
 from fencepost.cli.main import main
-from fencepost.cli.ui import command, desk
-from fencepost.cli.ui.desk import PageCluster
+from fencepost.cli.ui import cluster_monitor, command
+from fencepost.cli.ui.cluster_monitor import PageCluster
 from fencepost.cli.ui.server import Page
 from tests.conformance.test_web_page import browser, sees, sees_no_more, show
 from tests.conformance.test_web_page_changes import change
@@ -46,7 +46,7 @@ def login(user: str) -> dict[str, str]:
 @pytest.fixture
 def several(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Page, Broker, Broker]]:
     """A page about `open`, `guarded` (as alice, who may see one topic) and `dead`; the first two brokers."""
-    monkeypatch.setattr(desk, "CALL_MS", 1000)
+    monkeypatch.setattr(cluster_monitor, "CALL_MS", 1000)
     with fencepost.Broker() as one, fencepost.Broker(RIGHTS, users={"admin": "admin", "alice": "alice"}) as two:
         clusters = [
             PageCluster({"bootstrap.servers": one.bootstrap_servers}, "open", allow_actions=True),

@@ -38,7 +38,7 @@ CHOICES: Final = """nothing was written. Either let the query tell the rows of t
 or look at the output yourself, and say --begun again (nothing of the batch is there) or --begun done (all of it is)"""
 NO_TRACE: Final = "a query that waits for new records leaves no trace: stop it before you go on"
 
-Place = Annotated[
+CheckpointFolder = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", callback=named, help="Its checkpointLocation, in local files.")
 ]
 SinkId = Annotated[
@@ -55,7 +55,7 @@ def _topics(given: list[str] | None) -> list[str]:
 
 
 def adopt(
-    checkpoint: Place,
+    checkpoint: CheckpointFolder,
     topic: Annotated[
         list[str] | None,
         typer.Option(callback=_topics, help="Output topic, if the sink moves; once for each topic that it writes to."),
@@ -112,7 +112,7 @@ def adopt(
 
 
 def release(
-    checkpoint: Place,
+    checkpoint: CheckpointFolder,
     sink_id: SinkId = None,
     bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,

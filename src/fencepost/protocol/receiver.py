@@ -27,12 +27,12 @@ def common_buffer(size_bytes: int = 64 * 1024) -> memoryview:
     return memoryview(bytearray(size_bytes))
 
 
-def refused_size(size: int, max_frame_bytes: int, strangers: Mapping[int, str]) -> WireError:
+def refused_size(size: int, max_frame_bytes: int, other_protocols: Mapping[int, str]) -> WireError:
     """Return the error for a frame whose announced size is not accepted. For the arguments see `Receiver`."""
     if size < 0:
         return MalformedMessage(f"frame size {size}")
-    if stranger := strangers.get(size >> 16):
-        return FrameTooLarge(stranger)
+    if other_protocol := other_protocols.get(size >> 16):
+        return FrameTooLarge(other_protocol)
     return FrameTooLarge(f"frame of {size} bytes, at most {max_frame_bytes} are accepted")
 
 
@@ -49,7 +49,7 @@ class Receiver:
     Args:
         max_frame_bytes: Largest accepted frame, in bytes.
         common: Receive buffer shared by all connections of an event loop; default: a buffer of its own.
-        strangers: Error text by the first 16 bits of the first frame's size, to recognize other protocols such as TLS.
+        other_protocols: Error text by the first 16 bits of the first frame's size, such as those of TLS.
         rooms: Returns memory for a frame of the given size, to allocate it at once, or None to let it grow.
     """
 
@@ -59,9 +59,9 @@ class Receiver:
         "_filled",
         "_frame",
         "_is_first",
+        "_other_protocols",
         "_rooms",
         "_size",
-        "_strangers",
         "max_frame_bytes",
     )
 
@@ -69,12 +69,12 @@ class Receiver:
         self,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
         common: memoryview | None = None,
-        strangers: Mapping[int, str] | None = None,
+        other_protocols: Mapping[int, str] | None = None,
         rooms: Rooms = _grown,
     ) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._common = common_buffer() if common is None else common
-        self._strangers = strangers or {}
+        self._other_protocols = other_protocols or {}
         self._rooms = rooms
         self._is_first = True
         self._begun = b""  # of a size prefix that has not arrived whole
@@ -141,9 +141,9 @@ class Receiver:
         return frames
 
     def _check(self, size: int) -> None:
-        is_strange = self._is_first and size >> 16 in self._strangers
+        is_strange = self._is_first and size >> 16 in self._other_protocols
         if is_strange or not 0 <= size <= self.max_frame_bytes:
-            raise refused_size(size, self.max_frame_bytes, self._strangers)
+            raise refused_size(size, self.max_frame_bytes, self._other_protocols)
         self._is_first = False
 
     def _room_for(self, begun: memoryview) -> memoryview:

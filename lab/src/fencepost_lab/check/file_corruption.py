@@ -22,7 +22,7 @@ from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import CorruptRecordError
 from fencepost_lab.check.disk import MemoryDisk
-from fencepost_lab.check.history import Anomaly, Sent
+from fencepost_lab.check.history import Anomaly, SentRecord
 
 __all__ = ["FRAGILE", "FileCorruption", "judge_fragile"]
 
@@ -47,7 +47,7 @@ class FileCorruption:
         *,
         flip: float,
         restore: float,
-        sent: Callable[[], Iterable[Sent]],
+        sent: Callable[[], Iterable[SentRecord]],
     ) -> None:
         self._disk = disk
         self._chance = chance
@@ -87,7 +87,7 @@ class FileCorruption:
             self._acknowledged_at_strike = self._acknowledged
 
 
-async def judge_fragile(admin: AdminCore, sent: Iterable[Sent]) -> list[Anomaly]:
+async def judge_fragile(admin: AdminCore, sent: Iterable[SentRecord]) -> list[Anomaly]:
     """Read every offset of the topic. Find unreported losses and records that no client sent. Raises KafkaError."""
     ends = await admin.list_offsets({FRAGILE: LATEST}, isolation=Isolation.READ_UNCOMMITTED)
     read: dict[int, str] = {}

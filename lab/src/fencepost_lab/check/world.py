@@ -36,7 +36,7 @@ from fencepost_lab.check.checks.divergence import divergence
 from fencepost_lab.check.checks.reordered import reordered
 from fencepost_lab.check.copied_once import copied_once
 from fencepost_lab.check.file_corruption import FRAGILE, FileCorruption, judge_fragile
-from fencepost_lab.check.history import Anomaly, Outcome, RecordRead, Sent, Summary
+from fencepost_lab.check.history import Anomaly, Outcome, RecordRead, SentRecord, Summary
 from fencepost_lab.check.history.model import History
 from fencepost_lab.check.history.operations import Init
 from fencepost_lab.check.options import SimulationOptions
@@ -279,7 +279,7 @@ class World:
                 name = f"{transaction.producer} {transaction.number}"
                 self.found("uncommitted_read", f"{read.reader} read {read.value} of {name} before its commit")
 
-    def _sent_to_fragile(self) -> list[Sent]:
+    def _sent_to_fragile(self) -> list[SentRecord]:
         return [sent for feeder in self._fragile for sent in feeder.sent]
 
     def _while_down(self) -> None:

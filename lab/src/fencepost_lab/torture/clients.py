@@ -175,7 +175,7 @@ class OurConsumer:
         self.consumer = fencepost.Consumer(**(access.options() | fixed))
 
     def subscribe(self, topic: str, rebalanced: Callable[[], None]) -> None:
-        class Listener(fencepost.RebalanceListener):
+        class RebalanceReport(fencepost.RebalanceListener):
             def on_partitions_revoked(self, partitions: list[fencepost.TopicPartition]) -> None:
                 rebalanced()
 
@@ -185,7 +185,7 @@ class OurConsumer:
             def on_partitions_lost(self, partitions: list[fencepost.TopicPartition]) -> None:
                 rebalanced()
 
-        ours(lambda: self.consumer.subscribe([topic], Listener()))
+        ours(lambda: self.consumer.subscribe([topic], RebalanceReport()))
 
     def assign(self, places: Iterable[tuple[str, int]]) -> None:
         ours(lambda: self.consumer.assign(places))

@@ -7,7 +7,7 @@ import socket
 from typing import cast
 
 from fencepost.broker.network.backpressure import UNTAKEN_BYTES
-from fencepost.broker.network.sockets import STRANGERS, ClientSocket, Server
+from fencepost.broker.network.sockets import OTHER_PROTOCOLS, ClientSocket, Server
 from fencepost.broker.security.rights import ANONYMOUS
 from fencepost.protocol.errors import WireError
 from fencepost.protocol.receiver import Receiver
@@ -22,7 +22,7 @@ class AsyncioSocket(ClientSocket, asyncio.BufferedProtocol):
 
     def __init__(self, server: Server, listener: int) -> None:
         super().__init__(server, listener)
-        self._receiver = self._intake = Receiver(self._max_frame_bytes(), server.input, STRANGERS)
+        self._receiver = self._intake = Receiver(self._max_frame_bytes(), server.input, OTHER_PROTOCOLS)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)  # uvloop's transports are not a subclass of it

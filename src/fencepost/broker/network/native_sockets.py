@@ -1,7 +1,7 @@
 """Connections whose bytes the native module receives, cuts into frames and sends.
 
-The module watches all sockets of a broker with one descriptor, which the event loop watches. So a turn of the loop
-handles what has arrived on many connections, and the effects of all these requests are carried out together.
+The module watches all sockets of a broker, and the event loop watches the one descriptor of the module. A turn of the
+loop handles the requests of many connections, and carries out the effects of all of them together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.metrics.log_rate_limit import Pace
 from fencepost.broker.network.backpressure import UNTAKEN_BYTES
-from fencepost.broker.network.sockets import STRANGERS, ClientSocket, Server
+from fencepost.broker.network.sockets import OTHER_PROTOCOLS, ClientSocket, Server
 from fencepost.broker.security.rights import ANONYMOUS
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.receiver import refused_size
@@ -66,7 +66,7 @@ class NativeSocket(ClientSocket):
         self._begin(ANONYMOUS)
 
     def arrived(self, frames: Sequence[Buffer], news: int) -> None:
-        """Handle what has arrived. `news`: see the native module."""
+        """Handle frames, and the events `news` as the native module defines them."""
         if not self._server.failed.done():
             self._take(frames)
             if self._work() > _LARGE_BYTES:
@@ -89,7 +89,7 @@ class NativeSocket(ClientSocket):
             self._note_memory()  # at once, because the other connections of this turn look at it
         if news & kinds.REFUSED:
             self._server.pump()  # the responses to the requests before are written first
-            self._refuse_size(refused_size(stream.refused_size, stream.max_frame_bytes, STRANGERS))
+            self._refuse_size(refused_size(stream.refused_size, stream.max_frame_bytes, OTHER_PROTOCOLS))
         if news & kinds.ENDED:
             self._end_of_input()
 
@@ -116,7 +116,7 @@ class NativeSockets:
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
         self._loop = loop
-        self._streams = engine.native.Streams(UNTAKEN_BYTES, list(STRANGERS))
+        self._streams = engine.native.Streams(UNTAKEN_BYTES, list(OTHER_PROTOCOLS))
         loop.add_reader(self._streams.fileno(), self._turn)
 
     @staticmethod

@@ -329,7 +329,7 @@ def _unlocked(listeners: Iterable[Listener]) -> Listener | None:
 
 def _page(listeners: Iterable[Listener], port: int) -> Page | None:
     """Serve the page. It connects without credentials and sees what such a client may see."""
-    from fencepost.cli.ui.desk import PageCluster
+    from fencepost.cli.ui.cluster_monitor import PageCluster
     from fencepost.cli.ui.server import Page
 
     listener = _unlocked(listeners)

@@ -250,7 +250,7 @@ class _Window:
         return self.at > before
 
     def take_gap(self, high_watermark: int) -> None:
-        """Step over offsets at which the leader has no records: compaction or transactions' ends took them."""
+        """Step over offsets without records: compaction has removed them, or they are transaction markers."""
         if high_watermark < self._stop:
             self._flaw(self.at, f"the leader returned none, and its high watermark is {high_watermark}")
         self.at = self._stop

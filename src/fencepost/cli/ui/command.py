@@ -16,7 +16,7 @@ from fencepost.arguments import is_loopback
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, pairs_of
 from fencepost.cli.names import named
 from fencepost.cli.output import MOST_SECONDS, failures_told, stopped_by_signals
-from fencepost.cli.ui.desk import PageCluster
+from fencepost.cli.ui.cluster_monitor import PageCluster
 from fencepost.cli.ui.server import EVERY_S, Page
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 

@@ -64,7 +64,7 @@ def _holder(held: HeldBack) -> Document:
 
 
 def overview(watch: ClusterWatch, _query: Query) -> Document:
-    """Counts, the rate of all, and the findings."""
+    """Return counts, the rate of written offsets in all topics, and the findings."""
     look = watch.look
     if look is None:
         return {}

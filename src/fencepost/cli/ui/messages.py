@@ -66,7 +66,7 @@ class SeenMessage(NamedTuple):
     producer_id: int
     outcome: EndState
     row: Mapping[str, Any] = {}
-    """What the list shows of it."""
+    """The row of the message in the list."""
 
     @property
     def order(self) -> tuple[int, int, int]:

@@ -19,7 +19,7 @@ class RegistryDecoder:
     """Decodes keys and values by the schema id in front of them."""
 
     def __init__(self, url: str) -> None:
-        """Connects at the first message. Raises ConfigurationError if the extra `schemas` is not installed."""
+        """Create a decoder. It connects at the first message. Raises ConfigurationError without the extra `schemas`."""
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
             from confluent_kafka.schema_registry.avro import AvroDeserializer

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Final
 
 from fencepost.broker.metrics.bounded_http import BoundedServer
-from fencepost.cli.ui.desk import MOST_AT_ONCE, ClusterDesk, PageCluster
+from fencepost.cli.ui.cluster_monitor import MOST_AT_ONCE, ClusterMonitor, PageCluster
 from fencepost.cli.ui.web import HEADERS, MOST_BODY, Request, Response, Site
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 
@@ -62,25 +62,25 @@ class Page:
             ConfigurationError: A setting of a cluster is invalid.
             OSError: The port is taken.
         """
-        self._desks: dict[str, ClusterDesk] = {}
+        self._monitors: dict[str, ClusterMonitor] = {}
         known = frozenset(name.lower() for name in (host, *names))
         try:
             for cluster in clusters:
-                self._desks[cluster.name] = ClusterDesk(cluster, decision_topic, every_s=every_s)
+                self._monitors[cluster.name] = ClusterMonitor(cluster, decision_topic, every_s=every_s)
             self.token = secrets.token_urlsafe(32)
-            self._site = Site(self._desks, _page_files(), known, self.token, every_s)
+            self._site = Site(self._monitors, _page_files(), known, self.token, every_s)
             # As many places again as the clusters have: all may be slow, and the page itself is still answered.
             most = MOST_AT_ONCE * (len(clusters) + 1)
             self._server = BoundedServer(
                 (host, port), self._answer, most=most, most_body=MOST_BODY, log=log, struck=_log_limit
             )
         except BaseException:
-            self._close_desks()
+            self._close_monitors()
             raise
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self._server.port}/"
         self.acting_address = f"{self.address}#token={self.token}"
-        """Whoever has this one may change things, where the page may. The part behind # is not sent to a server."""
+        """The address with the token that changes need. Browsers do not send the part after # to a server."""
         self._server.start("fencepost-ui")
 
     def _answer(
@@ -96,8 +96,8 @@ class Page:
     def close(self) -> None:
         """Stop serving requests, and close the connections to the clusters."""
         self._server.stop()
-        self._close_desks()
+        self._close_monitors()
 
-    def _close_desks(self) -> None:
-        for desk in self._desks.values():
-            desk.close()
+    def _close_monitors(self) -> None:
+        for monitor in self._monitors.values():
+            monitor.close()

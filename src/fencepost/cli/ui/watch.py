@@ -1,4 +1,4 @@
-"""The state of a watched cluster: its last look, and the changes between looks. Pure, and bounded."""
+"""The state of a polled cluster: the last snapshot, and the changes between snapshots. Pure. All memory is bounded."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ MOST_TRACED: Final = 1_000  # groups whose lag is kept over time
 
 
 class ActivityEntry(NamedTuple):
-    """Something that was seen of a transactional id. Looks see what lasts, not what happens between two of them."""
+    """An observed event of a transactional id. Events that begin and end between two polls are not observed."""
 
     at_ms: int
     what: str
 
 
 class SeenDecision(NamedTuple):
-    """A decision that was seen, and when for the first time."""
+    """A decision, and the time at which a poll found it first."""
 
     at_ms: int
     decision: Decision
@@ -66,7 +66,7 @@ class Counted(NamedTuple):
 
 
 class Rate:
-    """Counts over time that only grow, as rates."""
+    """Rates of a count that only grows, over time."""
 
     def __init__(self) -> None:
         self._points: deque[Counted] = deque(maxlen=POINTS + 1)
@@ -78,7 +78,7 @@ class Rate:
         self._points.append(Counted(at_ms, count))
 
     def rates(self) -> list[tuple[int, float]]:
-        """Times in ms, and the rate per second up to then. A count that has shrunk (a topic made again) is a 0."""
+        """Return times in ms, and the rate per second up to each; 0 if the count fell, as for a recreated topic."""
         return [
             (after.at_ms, round(max(after.ever - before.ever, 0) * 1000 / (after.at_ms - before.at_ms), 3))
             for before, after in pairwise(self._points)
@@ -114,12 +114,12 @@ def shared_lag_of(offsets: Mapping[TopicPartition, ShareOffset]) -> int | None:
 
 
 class ClusterWatch:
-    """Takes looks, and what kept them from being had."""
+    """The present state of one cluster, and its history since the page started."""
 
     def __init__(self) -> None:
         self.look: Look | None = None
         self.away: str | None = None
-        """Why the last look failed; the one before it is still there."""
+        """The reason why the last poll failed. `look` is then the snapshot before."""
         self.ends: dict[TopicPartition, Ends] = {}
         self.committed: dict[str, Mapping[TopicPartition, int] | KafkaError] = {}
         self.shared: dict[str, Mapping[TopicPartition, ShareOffset] | KafkaError] = {}
@@ -128,13 +128,13 @@ class ClusterWatch:
         self.winners: dict[str, Decision] = {}
         """By transactional id, the decision that names it."""
         self.became: dict[str, WinnerState] = {}
-        """By transactional id, what became of those that a decision names."""
+        """By transactional id, the state of each transaction that a decision names."""
         self.lines: dict[str, Rate] = {}
         self.lags: dict[str, Trace] = {}
         """By group, its lag over time."""
         self.total = Rate()
         self.held: Mapping[TopicPartition, HeldBack] = {}
-        """By partition, what its readers of committed records wait for."""
+        """By partition, the transaction for which its readers of committed records wait."""
         self.findings: list[Finding] = []
         self._memory = Memory()
 
@@ -159,7 +159,7 @@ class ClusterWatch:
         if look.knows("sinks"):
             self._take_decisions(look)
         self.held = held_back(look)
-        # Parts that are asked in turns have the last answer.
+        # A poll asks only for a part of a large cluster. The other offsets are those of earlier polls.
         whole = replace(look, ends=self.ends, committed=self.committed)
         self.findings = diagnose(self._memory.take(whole))
 

@@ -1,4 +1,4 @@
-"""From a request to an answer: who may ask, what for, and in which words it is refused. Pure."""
+"""HTTP requests of the page: access control, routing to the clusters, and refusals with their reasons. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fencepost.broker.metrics.bounded_http import is_own_host
 from fencepost.cli.diagnosis.telling import LastLook, as_metrics
 from fencepost.protocol.json_text import parse_json
 
-__all__ = ["MOST_BODY", "Desk", "HttpRefusal", "Request", "Response", "Site"]
+__all__ = ["MOST_BODY", "HttpRefusal", "Monitor", "Request", "Response", "Site"]
 
 MOST_BODY: Final = 64 * 1024
 MOST_FIELDS: Final = 100  # of a query
@@ -56,8 +56,8 @@ class Response(NamedTuple):
     body: bytes
 
 
-class Desk(Protocol):
-    """The source of the views. Each call may raise Refusal."""
+class Monitor(Protocol):
+    """The data and actions of one cluster. Each call may raise HttpRefusal."""
 
     def about(self) -> dict[str, Any]:
         """Return the facts that do not change: the cluster's name and address, and whether the page may change it."""
@@ -76,16 +76,16 @@ class Desk(Protocol):
         ...
 
     def act(self, action: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Change something, or ask what would be changed."""
+        """Carry out an action, or return the question to confirm."""
         ...
 
 
 class Site:
-    """The page's files, and a desk for each cluster."""
+    """The files of the page, and a monitor for each cluster."""
 
     def __init__(
         self,
-        desks: Mapping[str, Desk],
+        monitors: Mapping[str, Monitor],
         files: Mapping[str, tuple[str, bytes]],
         names: frozenset[str],
         token: str,
@@ -94,14 +94,14 @@ class Site:
         """Create the site.
 
         Args:
-            desks: The clusters' desks by name.
+            monitors: The monitors by the name of their cluster.
             files: Content type and bytes of the page's files, by path.
             names: Host names of the page, besides addresses.
             token: Secret that a request for a change must contain. No response has it: the program prints it for the
                 user who started it, so that neither another site's page nor another local user can ask for one.
             every_s: Time between two polls of the browser, in seconds.
         """
-        self._desks = desks
+        self._monitors = monitors
         self._every_s = every_s
         self._files = files
         self._names = names
@@ -117,7 +117,7 @@ class Site:
     def _answer(self, request: Request) -> Response:
         host = request.headers.get("host", "")
         if not is_own_host(host, self._names):
-            # A name that somebody has pointed at this address (DNS rebinding) makes the page readable to his own.
+            # With DNS rebinding, another site's name leads to this address, and its scripts could read the page.
             raise HttpRefusal(
                 421, f"this page is not {host!r}: ask by its address or localhost, or start it with --allowed-host"
             )
@@ -131,34 +131,36 @@ class Site:
             return Response(200, *self._files[url.path])
         area, _, name = url.path.removeprefix("/").partition("/")
         if request.method == "GET" and url.path == "/metrics":
-            return Response(200, METRICS, as_metrics(desk.last_look() for desk in self._desks.values()).encode())
+            return Response(
+                200, METRICS, as_metrics(monitor.last_look() for monitor in self._monitors.values()).encode()
+            )
         if request.method == "GET" and area == "api":
             return _json(200, self._view(name, url.query))
         if request.method == "POST" and area == "do":
-            desk, _ = self._desk_of(url.query)
-            return _json(200, desk.act(name, self._wanted(request, host)))
+            monitor, _ = self._monitor_of(url.query)
+            return _json(200, monitor.act(name, self._wanted(request, host)))
         raise HttpRefusal(404 if request.method in ("GET", "POST") else 405, "there is nothing here")
 
     def _view(self, name: str, query: str) -> dict[str, Any]:
         if name == "about":
-            return {"clusters": [desk.about() for desk in self._desks.values()], "every_s": self._every_s}
+            return {"clusters": [monitor.about() for monitor in self._monitors.values()], "every_s": self._every_s}
         if name == "clusters":
-            return {"rows": [desk.summary() for desk in self._desks.values()]}
-        desk, others = self._desk_of(query)
-        return desk.view(name, others)
+            return {"rows": [monitor.summary() for monitor in self._monitors.values()]}
+        monitor, others = self._monitor_of(query)
+        return monitor.view(name, others)
 
-    def _desk_of(self, query: str) -> tuple[Desk, dict[str, str]]:
-        """Return the desk of the cluster that a query names, and the other fields. The only cluster needs no name."""
+    def _monitor_of(self, query: str) -> tuple[Monitor, dict[str, str]]:
+        """Return the monitor of the named cluster, and the other fields. The only cluster needs no name."""
         try:
             fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=MOST_FIELDS))
         except ValueError as error:
             raise HttpRefusal(400, f"no address of this page: {error}") from error
         name = fields.pop("cluster", None)
-        if name is None and len(self._desks) == 1:
-            return next(iter(self._desks.values())), fields
-        if name is None or name not in self._desks:
+        if name is None and len(self._monitors) == 1:
+            return next(iter(self._monitors.values())), fields
+        if name is None or name not in self._monitors:
             raise HttpRefusal(404, "cluster is missing" if name is None else f"there is no cluster {name!r}")
-        return self._desks[name], fields
+        return self._monitors[name], fields
 
     def _wanted(self, request: Request, host: str) -> Mapping[str, Any]:
         if not hmac.compare_digest(request.headers.get(TOKEN, "").encode(), self._token.encode()):

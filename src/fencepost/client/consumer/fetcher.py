@@ -12,7 +12,7 @@ from typing import Final
 
 from fencepost.client.consumer.fetch_requests import Answer, FetchSettings, close_session, fetch, fetch_error, what_of
 from fencepost.client.consumer.fetch_sessions import ReadSession, Wanted
-from fencepost.client.consumer.subscription import FETCH_GROWTH, Place, Reading
+from fencepost.client.consumer.subscription import FETCH_GROWTH, PartitionState, Reading
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
@@ -94,7 +94,7 @@ class Fetcher:
         else:
             self._stale = stale
 
-    def _node_of(self, place: Place, at: KnownPartition | None, now_ms: int) -> int:
+    def _node_of(self, place: PartitionState, at: KnownPartition | None, now_ms: int) -> int:
         """Return the node to fetch from: the follower named by the leader for our rack, else the leader; -1 if unknown.
 
         The follower is used for metadata_max_age_ms (KIP-392).
@@ -219,11 +219,11 @@ class Fetcher:
             else:
                 place.error = fetch_error(answer.error_code, partition, place.fetch_offset)
 
-    def _back_off(self, place: Place) -> None:
+    def _back_off(self, place: PartitionState) -> None:
         place.not_before_ms = self._runtime.now_ms() + self._pause_ms(place.tries)
         place.tries += 1
 
-    def _take_data(self, place: Place, answer: Answer) -> None:
+    def _take_data(self, place: PartitionState, answer: Answer) -> None:
         place.high_watermark = answer.high_watermark
         place.last_stable_offset = answer.last_stable_offset
         place.log_start_offset = answer.log_start_offset

@@ -27,7 +27,7 @@ FIRST_FETCH_BYTES = 131_072
 FETCH_GROWTH = 4
 
 
-class Place:
+class PartitionState:
     """The reading state of one partition.
 
     `epoch` is the leader epoch of the record before `position`, `fetch_epoch` that before `fetch_offset` (-1: unknown).
@@ -124,7 +124,7 @@ class Place:
 class _Before(NamedTuple):
     """The reading state of a partition before records were handed out."""
 
-    place: Place
+    place: PartitionState
     version: int
     position: int | None
     epoch: int
@@ -204,7 +204,7 @@ class Reading:
     """The assigned partitions of one consumer."""
 
     def __init__(self) -> None:
-        self.places: dict[TopicPartition, Place] = {}
+        self.places: dict[TopicPartition, PartitionState] = {}
         self._versions = count(1)
         self._turn: deque[TopicPartition] = deque()  # the partition for the next poll is the first
         self._paused_before: set[TopicPartition] = set()
@@ -224,7 +224,7 @@ class Reading:
         """
         for partition in partitions:
             if partition not in self.places:
-                place = self.places[partition] = Place(self._versions)
+                place = self.places[partition] = PartitionState(self._versions)
                 place.paused = partition in self._paused_before
                 place.rewind = self._rewinds.pop(partition, place.rewind)
         self._paused_before = set()
@@ -266,7 +266,7 @@ class Reading:
             if partition in self.places:
                 self.places[partition].revoking = True
 
-    def place(self, partition: tuple[str, int]) -> Place:
+    def place(self, partition: tuple[str, int]) -> PartitionState:
         """Return the state of an assigned partition. Raises UsageError."""
         found = self.places.get(TopicPartition(*partition))
         if found is None:
@@ -359,7 +359,7 @@ class Reading:
 
     def with_topics(
         self, topics: Mapping[str, KnownTopic]
-    ) -> Iterator[tuple[TopicPartition, Place, KnownTopic | None]]:
+    ) -> Iterator[tuple[TopicPartition, PartitionState, KnownTopic | None]]:
         """Yield each partition with the metadata of its topic.
 
         A look-up for each partition of a topic would take most of the time of a poll.
@@ -484,7 +484,7 @@ class Reading:
         return handed
 
 
-def _from_place(place: Place, most: int, got: list[Fetched]) -> int:
+def _from_place(place: PartitionState, most: int, got: list[Fetched]) -> int:
     """Move up to `most` records of a place to `got`. Return their number."""
     rows = 0
     while place.ready and rows < most:

@@ -40,7 +40,7 @@ PROXY_BYTES = 4096  # maximum size of one read from a proxy
 LEAST_ROOM_BYTES = 1024 * 1024  # of a response for which memory is allocated at once
 READ_AHEAD_BYTES = 8 * 1024 * 1024  # bytes of received frames that are not taken yet; above it reading pauses
 # First bytes of other protocols, in place of the size of a Kafka response.
-STRANGERS = {
+OTHER_PROTOCOLS = {
     0x1503: "the port answers in TLS; security_protocol has to be SSL or SASL_SSL",
     0x4854: "the port answers in HTTP; it is not a Kafka listener",
 }
@@ -460,7 +460,7 @@ class AsyncioRuntime:
 
     async def open(self, host: str, port: int, max_frame_bytes: int) -> StreamProtocol:
         def stream() -> StreamProtocol:
-            return StreamProtocol(self.loop, Receiver(max_frame_bytes, self._common, STRANGERS, _room_for))
+            return StreamProtocol(self.loop, Receiver(max_frame_bytes, self._common, OTHER_PROTOCOLS, _room_for))
 
         try:
             return await self._opener(stream, host, port)

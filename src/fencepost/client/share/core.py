@@ -23,8 +23,8 @@ from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.net.tasks import within
 from fencepost.client.net.turn import Polls, Soon, Turn, at_once
 from fencepost.client.records import SharedRecord
+from fencepost.client.share.acquired_records import AcquiredRecords
 from fencepost.client.share.exchange import Exchange, Outcome, Report
-from fencepost.client.share.in_hand import InHand
 from fencepost.client.share.member import ShareMember
 from fencepost.client.share.session import SharePlace, ShareReadSession
 from fencepost.client.telemetry.reporting import ReportingCore
@@ -85,7 +85,7 @@ class ShareConsumerCore(ReportingCore):
         self._runtime = cluster.runtime
         self._arrived = self._runtime.event()
         self._metrics = ShareConsumerMetrics()
-        self._in_hand = InHand()
+        self._acquired = AcquiredRecords()
         self._member: ShareMember | None = None
         self._exchange = Exchange(cluster, config, self._metrics, self._arrived)
         self._explicit = config.share_acknowledgement_mode == "explicit"
@@ -127,7 +127,7 @@ class ShareConsumerCore(ReportingCore):
 
     async def _leave(self, deadline_ms: int) -> None:
         member, self._member = self._member, None
-        self._in_hand.clear()
+        self._acquired.clear()
         self._last, self._returned = Shared(), deque()
         if member is None:
             return
@@ -217,20 +217,20 @@ class ShareConsumerCore(ReportingCore):
         if not self._explicit:
             self._accept()
             return
-        unanswered = self._in_hand.unanswered()
+        unanswered = self._acquired.unanswered()
         if unanswered:
             (topic, partition), offset = unanswered[0]
             raise UsageError(
                 f"{len(unanswered)} records of the last poll are not acknowledged yet, the first is "
                 f"{topic}-{partition} offset {offset}; share_acknowledgement_mode is explicit"
             )
-        self._in_hand.settle()
+        self._acquired.settle()
 
     def _take_in_hand(self) -> None:
         """Add the delivered records of the previous poll to those that the application must acknowledge."""
         if self._last.delivered:
             for record, place, session in self._last.taken:
-                self._in_hand.hand_out(record, place, session)
+                self._acquired.hand_out(record, place, session)
             self._last = Shared()
 
     def _take(self, most: int) -> list[_Handed]:
@@ -263,7 +263,7 @@ class ShareConsumerCore(ReportingCore):
                 'acknowledge() needs share_acknowledgement_mode="explicit"; now the next poll acknowledges'
             )
         self._take_in_hand()
-        self._exchange.tell_over(self._in_hand.acknowledge(record, AcknowledgeType(kind)))
+        self._exchange.tell_over(self._acquired.acknowledge(record, AcknowledgeType(kind)))
 
     async def commit(self, timeout_ms: Milliseconds | None = None) -> dict[TopicPartition, KafkaError | None]:
         """Send pending acknowledgements (implicit mode: for all polled records), and wait for all responses.
@@ -306,9 +306,9 @@ class ShareConsumerCore(ReportingCore):
     def _accept(self) -> None:
         self._take_in_hand()
         if self._explicit:
-            self._in_hand.settle()
+            self._acquired.settle()
             return
-        for session in self._in_hand.accept_all():
+        for session in self._acquired.accept_all():
             self._exchange.tell_over(session)
 
     def set_acknowledgement_callback(self, callback: OnAcknowledged | None) -> None:
@@ -336,14 +336,14 @@ class ShareConsumerCore(ReportingCore):
     def metrics(self) -> dict[str, float]:
         """Return counters, and the number of records in hand."""
         self._take_in_hand()
-        in_hand = {"records_in_hand": float(len(self._in_hand))}
+        in_hand = {"records_in_hand": float(len(self._acquired))}
         return self._metrics.snapshot() | in_hand | self.cluster.links.metrics(self.cluster.nodes)
 
     def state(self) -> str:
         """Return the state in one line, for logs and tests."""
         self._take_in_hand()
         member = "not subscribed" if self._member is None else self._member.describe()
-        return f"{member}; in hand {len(self._in_hand)}; {self._exchange.describe()}"
+        return f"{member}; in hand {len(self._acquired)}; {self._exchange.describe()}"
 
     def wakeup(self, soon: Soon = at_once) -> None:
         """Make the current or the next poll raise WakeupError."""

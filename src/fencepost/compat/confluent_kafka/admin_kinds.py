@@ -44,7 +44,7 @@ def member_of(kind: type[K], value: K | str | int) -> K:
 
 
 @total_ordering
-class _Ordered(Enum):
+class _OrderedEnum(Enum):
     """Base of enumerations whose members are ordered by value."""
 
     def __lt__(self, other: Any) -> bool:
@@ -54,7 +54,7 @@ class _Ordered(Enum):
         return less
 
 
-class ResourceType(_Ordered):
+class ResourceType(_OrderedEnum):
     """Type of a resource."""
 
     UNKNOWN = 0
@@ -65,7 +65,7 @@ class ResourceType(_Ordered):
     TRANSACTIONAL_ID = 5
 
 
-class AclOperation(_Ordered):
+class AclOperation(_OrderedEnum):
     """Operation on a resource."""
 
     UNKNOWN = 0
@@ -83,7 +83,7 @@ class AclOperation(_Ordered):
     IDEMPOTENT_WRITE = 12
 
 
-class AclPermissionType(_Ordered):
+class AclPermissionType(_OrderedEnum):
     """Effect of an ACL."""
 
     UNKNOWN = 0
@@ -92,7 +92,7 @@ class AclPermissionType(_Ordered):
     ALLOW = 3
 
 
-class ResourcePatternType(_Ordered):
+class ResourcePatternType(_OrderedEnum):
     """Meaning of the name in an ACL."""
 
     UNKNOWN = 0
@@ -102,7 +102,7 @@ class ResourcePatternType(_Ordered):
     PREFIXED = 4
 
 
-class ScramMechanism(_Ordered):
+class ScramMechanism(_OrderedEnum):
     """Mechanism of a SCRAM credential."""
 
     UNKNOWN = 0
@@ -131,7 +131,7 @@ class ConfigSource(Enum):
     GROUP_CONFIG = 8
 
 
-class ConsumerGroupState(_Ordered):
+class ConsumerGroupState(_OrderedEnum):
     """State of a group."""
 
     UNKNOWN = 0
@@ -142,7 +142,7 @@ class ConsumerGroupState(_Ordered):
     EMPTY = 5
 
 
-class ConsumerGroupType(_Ordered):
+class ConsumerGroupType(_OrderedEnum):
     """Protocol of a group."""
 
     UNKNOWN = 0
@@ -157,7 +157,7 @@ class ElectionType(Enum):
     UNCLEAN = 1
 
 
-class IsolationLevel(_Ordered):
+class IsolationLevel(_OrderedEnum):
     """Isolation level of a reader."""
 
     READ_UNCOMMITTED = 0

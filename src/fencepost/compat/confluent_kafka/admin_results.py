@@ -12,7 +12,7 @@ from fencepost.client.admin.topics import ClusterDescription
 from fencepost.client.admin.topics import TopicDescription as OurTopic
 from fencepost.client.net.topology import Node as OurNode
 from fencepost.client.types import OffsetAt
-from fencepost.client.types import TopicPartition as Place
+from fencepost.client.types import TopicPartition as OurTopicPartition
 from fencepost.compat.confluent_kafka.admin_kinds import (
     AclOperation,
     ConsumerGroupState,
@@ -148,5 +148,5 @@ def _member(member: GroupMember, group_type: str) -> MemberDescription:
     )
 
 
-def _assignment(places: Iterable[Place]) -> MemberAssignment:
+def _assignment(places: Iterable[OurTopicPartition]) -> MemberAssignment:
     return MemberAssignment([TopicPartition(*place) for place in places])

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from fencepost.client.blocking.consumer import Consumer as OurConsumer
 from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.types import OffsetAt, OffsetSpec
-from fencepost.client.types import TopicPartition as Place
+from fencepost.client.types import TopicPartition as OurTopicPartition
 from fencepost.compat.confluent_kafka.base.errors import local_error
 from fencepost.compat.confluent_kafka.base.values import (
     OFFSET_BEGINNING,
@@ -41,7 +41,7 @@ class _Start(NamedTuple):
 _LOGICAL: Final = {OFFSET_BEGINNING: _Start(OffsetSpec.EARLIEST), OFFSET_END: _Start(OffsetSpec.LATEST)}
 
 Callback = Callable[[Any, list[TopicPartition]], Any]
-Starts = dict[Place, _Start]
+Starts = dict[OurTopicPartition, _Start]
 
 
 def _start_of(offset: int) -> _Start | None:
@@ -55,15 +55,15 @@ class _Listener(RebalanceListener):
     def __init__(self, assignments: Assignments) -> None:
         self._assignments = weakref.ref(assignments)
 
-    def on_partitions_assigned(self, partitions: list[Place]) -> None:
+    def on_partitions_assigned(self, partitions: list[OurTopicPartition]) -> None:
         if (found := self._assignments()) is not None:
             found.told("on_assign", partitions)
 
-    def on_partitions_revoked(self, partitions: list[Place]) -> None:
+    def on_partitions_revoked(self, partitions: list[OurTopicPartition]) -> None:
         if (found := self._assignments()) is not None:
             found.told("on_revoke", partitions)
 
-    def on_partitions_lost(self, partitions: list[Place]) -> None:
+    def on_partitions_lost(self, partitions: list[OurTopicPartition]) -> None:
         if (found := self._assignments()) is not None:
             found.told("on_lost", partitions)
 
@@ -71,7 +71,9 @@ class _Listener(RebalanceListener):
 class Assignments:
     """The partitions of a consumer, with pauses and start positions."""
 
-    def __init__(self, consumer: Any, client: OurConsumer, forget: Callable[[Iterable[Place]], None]) -> None:
+    def __init__(
+        self, consumer: Any, client: OurConsumer, forget: Callable[[Iterable[OurTopicPartition]], None]
+    ) -> None:
         """Start without partitions.
 
         Args:
@@ -86,10 +88,10 @@ class Assignments:
         self._callbacks: dict[str, Callback | None] = {}
         self._subscribed = False
         self._in_callback = ""
-        self._offered: set[Place] = set()
-        self._paused: set[Place] = set()
+        self._offered: set[OurTopicPartition] = set()
+        self._paused: set[OurTopicPartition] = set()
         self._starts: Starts = {}  # start positions that are not resolved yet; their partitions are paused
-        self._looking: tuple[Starts, concurrent.futures.Future[dict[Place, OffsetAt]]] | None = None
+        self._looking: tuple[Starts, concurrent.futures.Future[dict[OurTopicPartition, OffsetAt]]] | None = None
 
     # --- subscription ---
 
@@ -115,7 +117,7 @@ class Assignments:
             self._subscribed = False
             self._end_all()
 
-    def told(self, kind: str, places: list[Place]) -> None:
+    def told(self, kind: str, places: list[OurTopicPartition]) -> None:
         """Call the callback for a rebalance."""
         callback, consumer = self._callbacks.get(kind), self._consumer()
         self._in_callback, self._offered = kind, set(places)
@@ -211,11 +213,11 @@ class Assignments:
         self._starts.clear()
         self._forget(list({*self._consumer_places()}))
 
-    def _consumer_places(self) -> Iterable[Place]:
+    def _consumer_places(self) -> Iterable[OurTopicPartition]:
         consumer = self._consumer()
         return () if consumer is None else [*consumer._positions, *consumer._uncommitted]
 
-    def _gone(self, places: Iterable[Place]) -> None:
+    def _gone(self, places: Iterable[OurTopicPartition]) -> None:
         gone = set(places)
         self._paused -= gone
         for place in gone:
@@ -255,13 +257,13 @@ class Assignments:
             self._starts[place] = start
         self._looking = None
 
-    def _put_back(self, place: Place) -> None:
+    def _put_back(self, place: OurTopicPartition) -> None:
         """Return the partition's records that the application has not received to Fencepost's consumer."""
         if place in self._client._core._reading._handed.first_left():
             at = self._client.positions()[place]
             self._client.seek(place, at.offset, at.leader_epoch)
 
-    def _let_go(self, place: Place) -> None:
+    def _let_go(self, place: OurTopicPartition) -> None:
         if place not in self._paused:
             self._client.resume([place])
 

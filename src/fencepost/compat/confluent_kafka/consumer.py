@@ -12,11 +12,11 @@ from typing import Any, Final
 from fencepost.client.blocking.consumer import Consumer as OurConsumer
 from fencepost.client.records import Record
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata
-from fencepost.client.types import TopicPartition as Place
+from fencepost.client.types import TopicPartition as OurTopicPartition
 from fencepost.compat.confluent_kafka.assignments import Assignments
 from fencepost.compat.confluent_kafka.base.error_codes import NUMBERS
 from fencepost.compat.confluent_kafka.base.errors import KafkaError, KafkaException, calling, error_of, local_error
-from fencepost.compat.confluent_kafka.base.in_hand import InHand
+from fencepost.compat.confluent_kafka.base.fetched_messages import FetchedMessages
 from fencepost.compat.confluent_kafka.base.settings import given, milliseconds
 from fencepost.compat.confluent_kafka.base.values import (
     OFFSET_INVALID,
@@ -37,7 +37,7 @@ _CLOSED: Final = "Consumer closed"
 _TICK_MS: Final = 100  # a wait is interrupted at this interval to look for events
 _MOST_MESSAGES: Final = 1_000_000
 
-Positions = Mapping[Place, OffsetAndMetadata]
+Positions = Mapping[OurTopicPartition, OffsetAndMetadata]
 
 
 class Consumer(MetadataClient):
@@ -56,12 +56,12 @@ class Consumer(MetadataClient):
         with calling(_CLOSED):
             self._client = OurConsumer(**self._given.config)
         self._events.begin(self._client)
-        self._hand = InHand(self._client, partition_eof=self._given.partition_eof)
-        self._positions: dict[Place, OffsetAndMetadata] = {}  # after the last returned record
-        self._uncommitted: dict[Place, OffsetAndMetadata] = {}  # stored, and not committed by commit()
+        self._hand = FetchedMessages(self._client, partition_eof=self._given.partition_eof)
+        self._positions: dict[OurTopicPartition, OffsetAndMetadata] = {}  # after the last returned record
+        self._uncommitted: dict[OurTopicPartition, OffsetAndMetadata] = {}  # stored, and not committed by commit()
         self._assignments = Assignments(self, self._client, self._forget)
 
-    def _forget(self, places: Iterable[Place]) -> None:
+    def _forget(self, places: Iterable[OurTopicPartition]) -> None:
         """Drop the messages in hand and the positions of partitions that are no longer read, or from another offset."""
         gone = list(places)
         self._hand.forget(gone)
@@ -297,7 +297,9 @@ class Consumer(MetadataClient):
             return _partitions(positions)
         return [committed_partition(place, positions.get(place)) for place in client.assignment()]
 
-    def _chosen(self, message: Message | None, offsets: list[TopicPartition] | None) -> dict[Place, OffsetAndMetadata]:
+    def _chosen(
+        self, message: Message | None, offsets: list[TopicPartition] | None
+    ) -> dict[OurTopicPartition, OffsetAndMetadata]:
         if message is not None:
             return _position_after(message)
         if offsets is not None:
@@ -502,11 +504,11 @@ def _partitions(positions: Positions) -> list[TopicPartition]:
     return [committed_partition(place, at) for place, at in positions.items()]
 
 
-def _position_after(message: Message) -> dict[Place, OffsetAndMetadata]:
+def _position_after(message: Message) -> dict[OurTopicPartition, OffsetAndMetadata]:
     error, offset, epoch = message.error(), message.offset(), message.leader_epoch()
     if error is not None:
         raise local_error("_INVALID_ARG", f"cannot commit or store a message with an error: {error.str()}")
     topic, partition = message.topic(), message.partition()
     if topic is None or partition is None or offset is None or offset < 0:
         return {}
-    return {Place(topic, partition): OffsetAndMetadata(offset + 1, "", -1 if epoch is None else epoch)}
+    return {OurTopicPartition(topic, partition): OffsetAndMetadata(offset + 1, "", -1 if epoch is None else epoch)}

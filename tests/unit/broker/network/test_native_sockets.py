@@ -21,7 +21,7 @@ import pytest
 from fencepost.broker.embedded import Broker
 from fencepost.broker.network.doors import Doors
 from fencepost.broker.network.native_sockets import NativeSocket, NativeSockets
-from fencepost.broker.network.sockets import STRANGERS
+from fencepost.broker.network.sockets import OTHER_PROTOCOLS
 from fencepost.broker.security.listeners import Listener
 from fencepost.broker.server import BrokerServer
 from fencepost.protocol.errors import WireError
@@ -45,7 +45,7 @@ def native() -> Iterator[None]:
 
 
 def made() -> Streams:
-    return chosen.native.Streams(HIGH, list(STRANGERS))
+    return chosen.native.Streams(HIGH, list(OTHER_PROTOCOLS))
 
 
 def connected(streams: Streams, owner: object = "owner", most: int = LARGEST) -> tuple[Stream, socket.socket]:
@@ -84,7 +84,7 @@ def test_frames_are_cut_as_by_the_receiver() -> None:
         sizes = [random.choice((0, 1, 3, 100, 65_000, 65_532, 65_536, 70_000, 300_000)) for _ in range(8)]
         bodies = [random.randbytes(size) for size in sizes]
         data = framed(*bodies)
-        streams, receiver = made(), Receiver(LARGEST, None, STRANGERS)
+        streams, receiver = made(), Receiver(LARGEST, None, OTHER_PROTOCOLS)
         stream, client = connected(streams)
         frames: list[bytes] = []
         expected: list[bytes] = []
@@ -123,8 +123,8 @@ def test_a_refused_size_is_told_as_by_the_receiver(prefix: bytes, most: int) -> 
         assert [bytes(frame) for frame in frames] == ([b"before"] if most == LARGEST else [])
         assert news == streams.REFUSED
         with pytest.raises(WireError) as caught:
-            Receiver(most, None, STRANGERS).feed(prefix)
-        told = refused_size(stream.refused_size, stream.max_frame_bytes, STRANGERS)
+            Receiver(most, None, OTHER_PROTOCOLS).feed(prefix)
+        told = refused_size(stream.refused_size, stream.max_frame_bytes, OTHER_PROTOCOLS)
         assert (type(told), str(told)) == (type(caught.value), str(caught.value))
         stream.abort()
 

@@ -23,8 +23,8 @@ from fencepost.broker.metrics.bounded_http import is_own_host
 from fencepost.broker.security.listeners import jaas_line
 from fencepost.cli.diagnosis.telling import LastLook, as_metrics
 from fencepost.cli.main import main
-from fencepost.cli.ui import desk, server
-from fencepost.cli.ui.desk import PageCluster
+from fencepost.cli.ui import cluster_monitor, server
+from fencepost.cli.ui.cluster_monitor import PageCluster
 from fencepost.cli.ui.documents import VIEWS
 from fencepost.cli.ui.server import Page
 from fencepost.client.admin.quotas import QuotaEntity
@@ -304,7 +304,7 @@ def test_connections_that_ask_nothing_keep_nobody_out(broker: Broker, monkeypatc
 
 
 def test_a_cluster_that_is_not_there_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "CALL_MS", 500)
+    monkeypatch.setattr(cluster_monitor, "CALL_MS", 500)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -407,10 +407,10 @@ def test_no_secret_is_on_the_page(secured: dict[str, str], password: str, caplog
 
 
 def test_a_secret_on_the_page_would_be_found(secured: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(of: desk.ClusterDesk, *_: object) -> dict[str, object]:
+    def careless(of: cluster_monitor.ClusterMonitor, *_: object) -> dict[str, object]:
         raise ConfigurationError(f"cannot log in with {of._settings}")
 
-    monkeypatch.setattr(desk.ClusterDesk, "_resolve", careless)
+    monkeypatch.setattr(cluster_monitor.ClusterMonitor, "_resolve", careless)
     page = Page([PageCluster(secured, allow_actions=True)], every_s=0.1)
     try:
         assert with_secrets(told_by(page)) == ["resolve {'sink': 'a'}"]
@@ -460,7 +460,7 @@ def test_what_cannot_be_is_refused_at_the_start(capsys: pytest.CaptureFixture[st
 
 
 def test_a_list_that_is_cut_says_how_much_is_missing(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "MOST_RULES", 2)
+    monkeypatch.setattr(cluster_monitor, "MOST_RULES", 2)
     with fencepost.Admin(own_broker.bootstrap_servers) as admin:
         limits = {QuotaEntity(user=f"u{n}"): {"producer_byte_rate": 1000.0 + n} for n in range(5)}
         admin.alter_client_quotas(limits)

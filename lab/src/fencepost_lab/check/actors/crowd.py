@@ -31,7 +31,7 @@ from fencepost.errors import (
     WakeupError,
 )
 from fencepost_lab.check.actors.actor import Actor, producer_in
-from fencepost_lab.check.history import Anomaly, RecordRead, Sent
+from fencepost_lab.check.history import Anomaly, RecordRead, SentRecord
 from fencepost_lab.check.process import Process
 from fencepost_lab.check.scheduler import SimFuture, TaskCancelled
 
@@ -312,7 +312,7 @@ class SendersLife:
     """The outcomes that one life of the process learnt about its records."""
 
     name: str
-    sent: list[Sent] = field(default_factory=list)
+    sent: list[SentRecord] = field(default_factory=list)
     fates: set[str] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)  # reported as not in the log
 
@@ -360,7 +360,7 @@ class Senders(Actor):
         place = self.world.place_for(self.chance)
         if place not in self.world.places():
             return
-        sent = Sent(story.name, place.topic, place.partition, f"{self.name}-{self._records}")
+        sent = SentRecord(story.name, place.topic, place.partition, f"{self.name}-{self._records}")
 
         def told(error: KafkaError | None, at: RecordMetadata | None) -> None:
             story.fates.add(sent.value)

@@ -10,7 +10,7 @@ from fencepost.client.types import RecordMetadata, TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, KafkaTimeoutError, ProduceFailedError
 from fencepost_lab.check.actors.actor import FLEETING, Actor, Surroundings, producer_in
-from fencepost_lab.check.history import Sent
+from fencepost_lab.check.history import SentRecord
 from fencepost_lab.check.process import Process
 from fencepost_lab.check.scheduler import TaskCancelled
 
@@ -60,7 +60,7 @@ class Feeder(Actor):
         self._records += 1
         place = self._only or self.world.place_for(self.chance)
         value = f"{self.name}-{self._records}".ljust(FILLED if self._only else 0, ".")
-        sent = Sent(name, place.topic, place.partition, value)
+        sent = SentRecord(name, place.topic, place.partition, value)
         if place != FLEETING:
             self.sent.append(sent)
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from fencepost_lab.check.history.model import Anomaly, Outcome
-from fencepost_lab.check.history.summary import RecordRead, RecordWrite, Sent, Summary, TransactionSummary
+from fencepost_lab.check.history.summary import RecordRead, RecordWrite, SentRecord, Summary, TransactionSummary
 
-__all__ = ["Anomaly", "Outcome", "RecordRead", "RecordWrite", "Sent", "Summary", "TransactionSummary"]
+__all__ = ["Anomaly", "Outcome", "RecordRead", "RecordWrite", "SentRecord", "Summary", "TransactionSummary"]

@@ -20,7 +20,7 @@ from fencepost_lab.check.history.operations import (
 from fencepost_lab.check.history.operations import Read as ReadToEnd
 from fencepost_lab.check.history.recorder import Recorder
 
-__all__ = ["RecordRead", "RecordWrite", "Sent", "Summary", "TransactionSummary"]
+__all__ = ["RecordRead", "RecordWrite", "SentRecord", "Summary", "TransactionSummary"]
 
 GROUP_INPUT = "input"
 
@@ -36,7 +36,7 @@ class RecordWrite:
 
 
 @dataclass(slots=True)
-class Sent:
+class SentRecord:
     """A record sent outside a transaction. Unless `acknowledged`, it may be in the log or not."""
 
     producer: str
@@ -83,7 +83,7 @@ class Summary:
     """
 
     transactions: list[TransactionSummary] = field(default_factory=list)
-    sent: list[Sent] = field(default_factory=list)
+    sent: list[SentRecord] = field(default_factory=list)
     reads: list[RecordRead] = field(default_factory=list)
     committed_offsets: dict[str, int] = field(default_factory=dict)
     sessions: list[Operation] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Summary:
         return [*self.sessions, *recorder.operations]
 
 
-def _send(sent: Sent, recorder: Recorder) -> None:
+def _send(sent: SentRecord, recorder: Recorder) -> None:
     send = Send(process=sent.producer, topic=sent.topic, partition=sent.partition, value=sent.value, offset=sent.offset)
     if sent.acknowledged:
         recorder.at_once(send)

@@ -41,7 +41,7 @@ __all__ = [
     "GROUP",
     "LOGGER",
     "TOPIC",
-    "Refused",
+    "ConfigRefused",
     "change_each",
     "check_logger_broker",
     "find_topic",
@@ -76,7 +76,7 @@ Resource = TypeVar("Resource", bound=_Resource)
 Result = TypeVar("Result", bound=_Result)
 
 
-class Refused(Exception):
+class ConfigRefused(Exception):
     """A change or a query is answered with an error code and a message."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -86,11 +86,11 @@ class Refused(Exception):
 
 
 def find_topic(core: BrokerParts, name: str, missing: str) -> Topic:
-    """Return the topic of that name. Raises Refused; `missing` is the message if it does not exist."""
+    """Return the topic of that name. Raises ConfigRefused; `missing` is the message if it does not exist."""
     topic = core.topics.get(name)
     if topic is None:
         code, why = absent_topic(name)
-        raise Refused(code, why or missing)
+        raise ConfigRefused(code, why or missing)
     return topic
 
 
@@ -103,7 +103,7 @@ def is_list(resource_type: int, key: str) -> bool:
 def own_settings(core: BrokerParts, resource_type: int, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return the resource's own settings, and the effective values of list settings.
 
-    Raises Refused.
+    Raises ConfigRefused.
 
     A missing topic is refused only after its new settings were checked (`_Changes.add`), as in Kafka.
     """
@@ -114,10 +114,10 @@ def own_settings(core: BrokerParts, resource_type: int, name: str) -> tuple[Mapp
         return {} if topic is None else topic.given, lists
     if resource_type == BROKER:
         if name != ALL_BROKERS and not name.removeprefix("-").isdecimal():
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
         if name not in (ALL_BROKERS, str(BROKER_ID)):
             message = f"Unexpected broker id, expected {BROKER_ID}, but received {name}"
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
         lists = {key: core.config.text(key) for key, each in BROKER_SETTINGS.items() if each.kind is Kind.LIST}
         return core.settings.of_broker(name), lists
     if resource_type == LOGGER:
@@ -127,16 +127,16 @@ def own_settings(core: BrokerParts, resource_type: int, name: str) -> tuple[Mapp
         return core.settings.of_group(name).given, {}
     if resource_type == CLIENT_METRICS:
         return core.settings.of_client_metrics(name).given, {}
-    raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+    raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
 def check_logger_broker(name: str) -> None:
-    """Check that a logger's resource names this broker. Raises Refused."""
+    """Check that a logger's resource names this broker. Raises ConfigRefused."""
     if not name.removeprefix("-").isdecimal():
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
     if name != str(BROKER_ID):
         message = f"Unexpected node id. Expected {BROKER_ID}, but received {name}"
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
 
 
 def change_each(
@@ -150,7 +150,8 @@ def change_each(
 
     Reply with a result for each.
 
-    `given` returns a resource's new own settings, or raises Refused. `result` and `response` are the API's messages.
+    `given` returns a resource's new own settings, or raises ConfigRefused. `result` and `response` are the API's
+    messages.
     """
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     results: list[Result] = []
@@ -162,9 +163,9 @@ def change_each(
             done = result(resource_type=kind, resource_name=name)
             try:
                 if named[kind, name] > 1:
-                    raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                    raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 changes.add(kind, name, given(resource))
-            except Refused as refused:
+            except ConfigRefused as refused:
                 done.error_code, done.error_message = refused.code, refused.message
             results.append(done)
         if not request.validate_only:
@@ -197,7 +198,7 @@ class _Changes:
         self._levels: Mapping[str, str] | None = None
 
     def add(self, resource_type: int, name: str, given: Mapping[str, str]) -> None:
-        """Check and add a resource's new settings. Raises Refused."""
+        """Check and add a resource's new settings. Raises ConfigRefused."""
         if resource_type == BROKER:
             self._brokers[name] = _checked_of_broker(self._core, name, given)
             return
@@ -209,17 +210,17 @@ class _Changes:
             return
         if not name:
             what = "topic" if resource_type == TOPIC else "group"
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Default {what} resources are not allowed.")
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Default {what} resources are not allowed.")
         why = invalid_topic_name(name) if resource_type == TOPIC else None
         if why is not None:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+            raise ConfigRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
         try:
             if resource_type == TOPIC:
                 checked = check_topic_config(given)
             else:
                 checked = check_group_config(given, self._core.config)
         except InvalidSetting as error:
-            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
+            raise ConfigRefused(ErrorCode.INVALID_CONFIG, str(error)) from error
         if resource_type == GROUP:
             self._groups[name] = checked
         else:
@@ -245,27 +246,27 @@ class _Changes:
 
 
 def _checked_levels(given: Mapping[str, str]) -> Mapping[str, str]:
-    """Check the levels of loggers. Raises Refused."""
+    """Check the levels of loggers. Raises ConfigRefused."""
     try:
         return loggers.check_levels(given)
     except InvalidSetting as error:
-        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
+        raise ConfigRefused(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 def _checked_client_metrics(name: str, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Check the settings of a subscription to client metrics. Raises Refused."""
+    """Check the settings of a subscription to client metrics. Raises ConfigRefused."""
     if not name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     try:
         return check_client_metrics(given)
     except InvalidSubscription as error:
-        raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from error
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, str(error)) from error
     except InvalidSetting as error:
-        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
+        raise ConfigRefused(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 def _checked_of_broker(core: BrokerParts, name: str, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the settings as they are stored. Raises Refused."""
+    """Return the settings as they are stored. Raises ConfigRefused."""
     before = core.settings.of_broker(name)
     fixed = [
         key
@@ -274,7 +275,7 @@ def _checked_of_broker(core: BrokerParts, name: str, given: Mapping[str, str]) -
     ]
     if fixed:
         message = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
     try:
         # Kafka accepts unknown names, because a plugin may use them.
         return {
@@ -282,4 +283,4 @@ def _checked_of_broker(core: BrokerParts, name: str, given: Mapping[str, str]) -
             for key, value in given.items()
         }
     except InvalidSetting as error:
-        raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from error
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, str(error)) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fencepost.broker.api.cluster.configs import BROKER, CLIENT_METRICS, GROUP, LOGGER, TOPIC, Refused, find_topic
+from fencepost.broker.api.cluster.configs import BROKER, CLIENT_METRICS, GROUP, LOGGER, TOPIC, ConfigRefused, find_topic
 from fencepost.broker.api.common import BROKER_ID
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
@@ -52,7 +52,7 @@ def _handle(call: Call, now_ms: int, request: DescribeConfigsRequest) -> Describ
         )
         try:
             result.configs = _describe(call.core, wanted, request)
-        except Refused as refused:
+        except ConfigRefused as refused:
             result.error_code, result.error_message = refused.code, refused.message
         results.append(result)
     return DescribeConfigsResponse(results=results)
@@ -79,11 +79,11 @@ def _describe(
         found = _of_loggers(name)
     elif wanted.resource_type == CLIENT_METRICS:
         if not name:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
         found = _of_resource(core.settings.of_client_metrics(name), CLIENT_METRICS_SETTINGS.values())
     else:
         if not name:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         found = _of_resource(core.settings.of_group(name), GROUP_SETTINGS.values())
     keys = wanted.configuration_keys
     shown = [result for result in found if not keys or result.name in keys]
@@ -105,10 +105,10 @@ def _of_resource(
 
 def _of_broker(core: BrokerParts, name: str) -> list[DescribeConfigsResourceResult]:
     if not name.removeprefix("-").isdecimal():
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
     if name != str(BROKER_ID):
         message = f"Unexpected broker id, expected {BROKER_ID} or empty string, but received {name}"
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
     config = core.config
     found = [_result(setting, config.value(key), config.origins(key)) for key, setting in BROKER_SETTINGS.items()]
     unknown = {*config.changed, *config.changed_default} - BROKER_SETTINGS.keys()
@@ -117,12 +117,12 @@ def _of_broker(core: BrokerParts, name: str) -> list[DescribeConfigsResourceResu
 
 def _of_loggers(name: str) -> list[DescribeConfigsResourceResult]:
     if not name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
     if not name.removeprefix("-").isdecimal():
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
     if name != str(BROKER_ID):
         message = f"Unexpected broker id, expected {BROKER_ID} but received {name}"
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
     return [
         DescribeConfigsResourceResult(
             name=logger, value=level, read_only=False, config_source=_FROM_LOGGER, documentation=""

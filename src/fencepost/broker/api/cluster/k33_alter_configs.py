@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.broker.api.cluster.configs import LOGGER, Refused, change_each, own_settings
+from fencepost.broker.api.cluster.configs import LOGGER, ConfigRefused, change_each, own_settings
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.protocol.codes import ErrorCode
@@ -20,7 +20,7 @@ def _handle(call: Call, now_ms: int, request: AlterConfigsRequest) -> None:
     def given(resource: AlterConfigsResource) -> dict[str, str]:
         settings = _given(resource)
         if resource.resource_type == LOGGER:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {LOGGER}")
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {LOGGER}")
         own_settings(call.core, resource.resource_type, resource.resource_name)  # refuses an unknown kind of resource
         return settings
 
@@ -31,9 +31,9 @@ def _given(resource: AlterConfigsResource) -> dict[str, str]:
     given: dict[str, str] = {}
     for config in resource.configs:
         if config.name in given:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
         if config.value is None:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
         given[config.name] = config.value
     return given
 

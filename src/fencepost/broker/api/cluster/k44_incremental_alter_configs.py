@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fencepost.broker.api.cluster.configs import LOGGER, Refused, change_each, is_list, own_settings
+from fencepost.broker.api.cluster.configs import LOGGER, ConfigRefused, change_each, is_list, own_settings
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.settings import loggers
@@ -40,12 +40,12 @@ def _handle(call: Call, now_ms: int, request: IncrementalAlterConfigsRequest) ->
 
 def _check(resource: AlterConfigsResource) -> None:
     if len({config.name for config in resource.configs}) != len(resource.configs):
-        raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     for config in resource.configs:
         if not _SET <= config.config_operation <= _SUBTRACT:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation type {config.config_operation}")
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Unknown operation type {config.config_operation}")
         if config.value is None and config.config_operation != _DELETE:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
 
 
 def _apply(kind: int, config: AlterableConfig, given: dict[str, str], lists: Mapping[str, str]) -> None:
@@ -58,7 +58,7 @@ def _apply(kind: int, config: AlterableConfig, given: dict[str, str], lists: Map
         given[key] = value
     elif not is_list(kind, key):
         message = f"Can't {_NAMES[operation]} to key {key} because its type is not LIST."
-        raise Refused(ErrorCode.INVALID_CONFIG, message)
+        raise ConfigRefused(ErrorCode.INVALID_CONFIG, message)
     else:
         current = [part for part in lists.get(key, "").split(",") if part]
         parts = [part.strip() for part in value.split(",") if part.strip()]
@@ -72,11 +72,11 @@ def _apply(kind: int, config: AlterableConfig, given: dict[str, str], lists: Map
 def _apply_level(logger: str, operation: int, level: str, given: dict[str, str]) -> None:
     if operation in _NAMES:
         message = f"{_NAMES[operation]} operation is not allowed for the BROKER_LOGGER resource"
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
     if operation == _SET:
         given[logger] = level
     elif logger == loggers.ROOT:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
     else:
         given.pop(logger, None)
 

@@ -31,7 +31,7 @@ __all__ = ["HANDLER"]
 
 _FIRST_WITH_TOPIC_IDS = 6
 
-Place = tuple[str, int]  # topic and partition
+TopicAndPartition = tuple[str, int]
 
 
 def _handle(call: Call, now_ms: int, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
@@ -58,13 +58,13 @@ def _name_topics(call: Call, request: TxnOffsetCommitRequest) -> None:
         topic.name = "" if known is None else known.name
 
 
-def _missing(call: Call, request: TxnOffsetCommitRequest) -> Collection[Place]:
+def _missing(call: Call, request: TxnOffsetCommitRequest) -> Collection[TopicAndPartition]:
     asked = ((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     return {place for place in asked if call.core.topics.partition(*place) is None}
 
 
 def _attempt(
-    call: Call, request: TxnOffsetCommitRequest, missing: Collection[Place], now_ms: int, *, may_wait: bool
+    call: Call, request: TxnOffsetCommitRequest, missing: Collection[TopicAndPartition], now_ms: int, *, may_wait: bool
 ) -> None:
     core = call.core
     partition = core.groups.offsets_partition(request.group_id)
@@ -85,7 +85,7 @@ def _attempt(
     _store(call, now_ms, request, missing)
 
 
-def _store(call: Call, now_ms: int, request: TxnOffsetCommitRequest, missing: Collection[Place]) -> None:
+def _store(call: Call, now_ms: int, request: TxnOffsetCommitRequest, missing: Collection[TopicAndPartition]) -> None:
     core = call.core
     offsets = [
         PartitionOffset(
@@ -120,7 +120,11 @@ def _store(call: Call, now_ms: int, request: TxnOffsetCommitRequest, missing: Co
 
 
 def _answer(
-    call: Call, request: TxnOffsetCommitRequest, missing: Collection[Place], codes: Mapping[Place, int], otherwise: int
+    call: Call,
+    request: TxnOffsetCommitRequest,
+    missing: Collection[TopicAndPartition],
+    codes: Mapping[TopicAndPartition, int],
+    otherwise: int,
 ) -> TxnOffsetCommitResponse:
     """Return the response: the error of missing partitions, `codes` of others, or `otherwise` for all of these."""
     by_id = call.version >= _FIRST_WITH_TOPIC_IDS

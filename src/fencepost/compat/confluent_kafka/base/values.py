@@ -7,7 +7,7 @@ from types import NoneType
 from typing import Any, Final
 
 from fencepost.client.types import OffsetAndMetadata
-from fencepost.client.types import TopicPartition as Place
+from fencepost.client.types import TopicPartition as OurTopicPartition
 from fencepost.compat.confluent_kafka.base.errors import KafkaError, local_error
 
 OFFSET_BEGINNING: Final = -2
@@ -139,9 +139,9 @@ def integer(name: str, value: object, bits: int) -> int:
     return int(value)
 
 
-def place_of(partition: TopicPartition) -> Place:
+def place_of(partition: TopicPartition) -> OurTopicPartition:
     """Return the partition as Fencepost's own type."""
-    return Place(partition.topic, partition.partition)
+    return OurTopicPartition(partition.topic, partition.partition)
 
 
 def checked_partitions(partitions: object) -> list[TopicPartition]:

@@ -1,9 +1,9 @@
 """A file with a batch's claim, written by the planning process for Spark's commit worker on the same host.
 
 The commit worker knows only the tasks' messages, and killed attempts send none. With the claim it can abort the
-transactions that they left open. The folder (place.py) belongs to one driver.
+transactions that they left open. The folder (shared_folder.py) belongs to one driver.
 
-A file that is out of date does no harm, because the coordinator refuses a claim that is not the newest.
+An outdated file does no harm, because the coordinator refuses every claim except the newest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import ConfigurationError
 from fencepost.spark.sink.decision import Pair
-from fencepost.spark.sink.local.place import local_place
+from fencepost.spark.sink.local.shared_folder import shared_path
 
 __all__ = ["ClaimFile"]
 
@@ -32,7 +32,7 @@ class ClaimFile:
     """
 
     def __init__(self, environment: Mapping[str, str], servers: str, sink: str) -> None:
-        self._path = local_place(environment, "claim", servers, sink)
+        self._path = shared_path(environment, "claim", servers, sink)
 
     def write(self, claim: Pair) -> None:
         """Replace the file's content. Does nothing if Spark names no local folder. Raises OSError."""

@@ -8,7 +8,7 @@ removal succeeds in only one process, and only while the last use is unchanged. 
 process uses the id again. The files are empty, so a crash cannot damage their content.
 
 A file that reappears after a power loss, or in a copy of the folder, would give one id to two processes. The folder
-therefore belongs to one executor, and no process finds it after that executor has ended: see place.py.
+therefore belongs to one executor, and no process finds it after that executor has ended: see shared_folder.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Pair
-from fencepost.spark.sink.local.place import digest, local_place
+from fencepost.spark.sink.local.shared_folder import digest, shared_path
 from fencepost.spark.sink.plan_steps import Opened, Use
 from fencepost.spark.sink.task_ids import OwnPool
 
@@ -93,7 +93,7 @@ class IdFolder:
             self._own.give(transactional_id, use)
 
     def _folder(self, sink: str) -> Path | None:
-        return local_place(self._environment, "ids", *self._of, sink)
+        return shared_path(self._environment, "ids", *self._of, sink)
 
     def _path(self, transactional_id: str, use: Use) -> Path | None:
         folder, name = self._folder(use.sink), names.parse(transactional_id)

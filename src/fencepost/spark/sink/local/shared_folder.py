@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-__all__ = ["digest", "local_place"]
+__all__ = ["digest", "shared_path"]
 
 LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
 
 
-def local_place(environment: Mapping[str, str], kind: str, *of: str) -> Path | None:
+def shared_path(environment: Mapping[str, str], kind: str, *of: str) -> Path | None:
     """Return the path of a shared file, by its kind and owner; None if Spark names no folder. It need not exist."""
     folders = [Path(directory) for directory in environment.get(LOCAL_DIRS, "").split(",") if directory]
     return folders[0] / f"fencepost-{kind}-{digest(*of)}" if folders else None

@@ -1,4 +1,4 @@
-"""Behind the page: one thread that looks at the cluster for all who look at the page, and what they may do to it."""
+"""One cluster of the page: a thread polls it for all viewers, and its data and changes are served from here."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from fencepost.config import AdminConfig
 from fencepost.errors import KafkaError
 from fencepost.spark.sink.runner import resolve_sink
 
-__all__ = ["MOST_AT_ONCE", "ClusterDesk", "PageCluster"]
+__all__ = ["MOST_AT_ONCE", "ClusterMonitor", "PageCluster"]
 
 log = logging.getLogger("fencepost.ui")
 
-CALL_MS: Final = 5_000  # for each call of a look: that the brokers are away is to be seen soon
-IDLE_AFTER_S: Final = 60.0  # since somebody has asked for anything
+CALL_MS: Final = 5_000  # for each call of a poll, so that the page soon shows that brokers are unreachable
+IDLE_AFTER_S: Final = 60.0  # since the last request of a viewer
 IDLE_EVERY_S: Final = 30.0
-TURN_S: Final = 5.0  # for the change before
+TURN_S: Final = 5.0  # longest wait for the change before
 LONGEST_CALL_MS: Final = 60_000
-MOST_KEPT: Final = 200  # things looked at by name
-MOST_RULES: Final = 500  # of each list of the view of access
+MOST_KEPT: Final = 200  # recent answers about single transactions and groups
+MOST_RULES: Final = 500  # rows of each list of the view Access
 MOST_AT_ONCE: Final = 32  # requests about one cluster, so that a slow one leaves room for the others
 
 T = TypeVar("T")
 
 
 class PageCluster(NamedTuple):
-    """A cluster that the page is about.
+    """The settings of a cluster that the page shows.
 
     Attributes:
         settings: The client's settings by Kafka's dotted names, with the principal.
@@ -68,7 +68,7 @@ class PageCluster(NamedTuple):
 
 
 class _Lookup:
-    """The answer about one object, for all who ask for it at the same time."""
+    """The answer about one object, shared by all requests for it at the same time."""
 
     def __init__(self) -> None:
         self.answer: Future[Any] = Future()
@@ -78,11 +78,11 @@ class _Lookup:
         return time.monotonic() - self.at_s > seconds
 
 
-class ClusterDesk:
-    """Knows one cluster by looking at it again and again. All calls may come from any thread."""
+class ClusterMonitor:
+    """Polls one cluster, and serves its views and changes. Any thread may call it."""
 
     def __init__(self, cluster: PageCluster, decision_topic: str, *, every_s: float) -> None:
-        """Raises ConfigurationError; reaches for no broker yet."""
+        """Start polling. Raises ConfigurationError. Unreachable brokers are no error."""
         self._name = cluster.name
         self._settings = dict(cluster.settings)
         self._topic = decision_topic
@@ -114,7 +114,7 @@ class ClusterDesk:
         self._thread.start()
 
     def close(self) -> None:
-        """End the looks at the cluster."""
+        """Stop polling, and close the connections."""
         self._ended = True
         self._wake.set()
 
@@ -132,7 +132,7 @@ class ClusterDesk:
             self._look()
             took_s = time.monotonic() - began_s
             idle = time.monotonic() - self._asked_s > IDLE_AFTER_S
-            # Looking is not to be more than half of what the brokers are asked for.
+            # A pause is at least as long as the poll before, so that brokers answer polls for half of the time at most.
             self._wake.wait(max(IDLE_EVERY_S if idle else self._every_s, took_s))
             self._wake.clear()
 
@@ -150,7 +150,7 @@ class ClusterDesk:
             with self._lock:
                 self._watch.failed(str(error) or repr(error))
             if isinstance(error, AWAY) and self._call_ms < LONGEST_CALL_MS:
-                # A large or slow cluster needs more time. One that is away is noticed within the call when it is back.
+                # A large or slow cluster needs more time. A call to an unreachable one ends when a broker is back.
                 self._call_ms = min(2 * self._call_ms, LONGEST_CALL_MS)
                 self._looker = Looker(self._calls, self._topic, self._call_ms)
             return
@@ -170,7 +170,7 @@ class ClusterDesk:
                 kept = self._kept[kind, name] = _Lookup()
                 while len(self._kept) > MOST_KEPT:
                     del self._kept[next(iter(self._kept))]
-        if is_mine:  # others wait for this answer, and not for those to other questions
+        if is_mine:  # the other requests for this object wait for this answer
             try:
                 kept.answer.set_result(self._io.run(ask(name)))
             except BaseException as error:
@@ -212,7 +212,7 @@ class ClusterDesk:
 
     @contextmanager
     def _place(self) -> Iterator[None]:
-        """Occupy one of the places for requests about this cluster. Raises Refusal."""
+        """Count a request about this cluster, up to MOST_AT_ONCE at a time. Raises HttpRefusal."""
         if not self._places.acquire(blocking=False):
             raise HttpRefusal(503, f"{MOST_AT_ONCE} requests wait for this cluster; try again later")
         try:
@@ -221,7 +221,7 @@ class ClusterDesk:
             self._places.release()
 
     def view(self, name: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """Raises Refusal."""
+        """Return a view by its name. Raises HttpRefusal."""
         with self._place():
             return self._view(name, query)
 
@@ -262,7 +262,7 @@ class ClusterDesk:
         return {**around, "view": found}
 
     def _messages(self, name: str, query: Mapping[str, str]) -> dict[str, Any] | None:
-        """Raises Refusal."""
+        """Return a page of messages, or one message. Raises HttpRefusal."""
         asked = query_of(query)
         with self._lock:
             owners = documents.owners_of(self._watch)
@@ -274,7 +274,7 @@ class ClusterDesk:
         return found
 
     def last_look(self) -> LastLook:
-        """Return the findings. A scrape keeps the looks at their pace, like a person who looks."""
+        """Return the findings for the metrics. A scrape counts as a viewer, so polls stay frequent."""
         if time.monotonic() - self._asked_s > IDLE_AFTER_S:
             self._wake.set()
         self._asked_s = time.monotonic()
@@ -286,7 +286,10 @@ class ClusterDesk:
     # --- what it may do ---
 
     def act(self, action: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises Refusal, with the reason why it was not done; or that nobody knows whether it was."""
+        """Carry out an action, or return the question to confirm.
+
+        Raises HttpRefusal with the reason why nothing was done, or with the words that it may have been done.
+        """
         if not self._allow_actions:
             raise HttpRefusal(403, "this page only looks: start it with --allow-actions")
         acts: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
@@ -311,7 +314,7 @@ class ClusterDesk:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Wait until no other change is being made. Raises Refusal."""
+        """Wait until no other change is being made. Raises HttpRefusal after TURN_S."""
         if not self._acting.acquire(timeout=TURN_S):
             raise HttpRefusal(503, "another change of this cluster is being made; nothing was changed, try again later")
         try:
@@ -414,7 +417,7 @@ class ClusterDesk:
         sink = _text(wanted, "sink")
         self._log_change(f"resolve sink {sink}")
         servers, options = sink_options(self._settings, self._topic)
-        # A batch that another sink has written, too, is refused here: that takes the command.
+        # The page refuses a batch that another sink has written as well. Only the command can commit it.
         done = resolve_sink(servers, sink, even_if_written_again=False, **options)
         unknown = f", {len(done.unknown)} unknown" if done.unknown else ""
         return {"done": f"{len(done.committed)} committed, {len(done.aborted)} aborted{unknown}"}

@@ -24,7 +24,7 @@ class _Held(NamedTuple):
     acknowledged: bool = False
 
 
-class InHand:
+class AcquiredRecords:
     """Records in hand, by partition and offset."""
 
     def __init__(self) -> None:

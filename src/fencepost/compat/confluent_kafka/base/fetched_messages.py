@@ -12,7 +12,7 @@ from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.net.turn import POLL
 from fencepost.client.records import Record
 from fencepost.client.types import OffsetAndMetadata, OffsetSpec
-from fencepost.client.types import TopicPartition as Place
+from fencepost.client.types import TopicPartition as OurTopicPartition
 from fencepost.compat.confluent_kafka.base.error_codes import NUMBERS
 from fencepost.compat.confluent_kafka.base.errors import KafkaError, error_of
 from fencepost.compat.confluent_kafka.base.values import TIMESTAMP_NOT_AVAILABLE, Message
@@ -20,7 +20,7 @@ from fencepost.errors import KafkaError as OurError
 from fencepost.errors import UsageError
 from fencepost.protocol.codes import ErrorCode as E
 
-__all__ = ["InHand", "message_of"]
+__all__ = ["FetchedMessages", "message_of"]
 
 _MOST: Final = 500  # records that are taken and decoded together
 _LOOK_S: Final = 0.1  # a consumer with records in hand serves its group at this interval
@@ -44,11 +44,11 @@ def error_message(error: KafkaError, place: tuple[str, int] | None = None, offse
 class _Looked(NamedTuple):
     """Events in the consumer's state: partitions that were read to their end, and missing topics."""
 
-    ends: list[tuple[Place, int]]
+    ends: list[tuple[OurTopicPartition, int]]
     missing: list[str]
 
 
-class InHand:
+class FetchedMessages:
     """The messages that poll() and consume() return next."""
 
     def __init__(self, client: OurConsumer, *, partition_eof: bool) -> None:
@@ -59,9 +59,9 @@ class InHand:
         self._kept: deque[Message] = deque()
         self._events: deque[Message] = deque()
         self._look_s = 0.0
-        self._ended_at: dict[Place, int] = {}
+        self._ended_at: dict[OurTopicPartition, int] = {}
         self._reported: set[str] = set()
-        self.stored: dict[Place, OffsetAndMetadata] = {}  # not yet known to the core
+        self.stored: dict[OurTopicPartition, OffsetAndMetadata] = {}  # not yet known to the core
 
     def next(self) -> Message | None:
         """Return the next message in hand; None if there is none. Serves the group if that is due."""
@@ -80,7 +80,7 @@ class InHand:
 
     def forget(self, places: Iterable[tuple[str, int]]) -> None:
         """Drop the kept messages and the events of these partitions. The core drops its own records in its calls."""
-        gone = {Place(*place) for place in places}
+        gone = {OurTopicPartition(*place) for place in places}
         self._kept = deque(each for each in self._kept if (each.topic(), each.partition()) not in gone)
         self._events = deque(each for each in self._events if (each.topic(), each.partition()) not in gone)
         for place in gone:
@@ -118,7 +118,7 @@ class InHand:
             looked = looked._replace(ends=[*looked.ends, *await self._ends_of_unknown(core)])
         return handed, looked
 
-    async def _ends_of_unknown(self, core: ConsumerCore) -> list[tuple[Place, int]]:
+    async def _ends_of_unknown(self, core: ConsumerCore) -> list[tuple[OurTopicPartition, int]]:
         """Request the ends of partitions whose lag is unknown. Returns those that were read to their end.
 
         A broker leaves unchanged partitions out of a fetch session's responses, also after they were assigned again.
