@@ -1,7 +1,7 @@
 """Progress of long work: one line on the terminal, which is rewritten, and erased before other output.
 
-`main` shows it for every command that is silent for a while. Commands say with `step` what they do. Without a terminal
-on standard error nothing is written.
+`main` shows it if a command is silent for a while. Commands call `step` with a description of their present work.
+Without a terminal on standard error nothing is written.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Terminal:
 
 
 def step(words: str) -> None:
-    """Say what the command does now."""
+    """Set the description of the command's present work."""
     if _Terminal.progress is not None:
         _Terminal.progress.step(words)
 

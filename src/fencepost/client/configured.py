@@ -40,7 +40,7 @@ class Configured:
         return "open" if failure is None else f"failed: {type(failure).__name__}"
 
     def _is_here(self) -> bool:
-        """False in a forked child of the process that created the client."""
+        """Return true in the process that created the client, false in a forked child of it."""
         raise NotImplementedError
 
     def _failure(self) -> KafkaError | None:

@@ -1,10 +1,8 @@
-"""A TCP proxy in front of a Kafka.
+"""A TCP proxy in front of a Kafka, which loses and delays requests, answers and connections. A `Lottery` selects them.
 
-A `Lottery` chooses requests, answers and connections to lose or delay.
-
-The proxy stands before every broker: it replaces the brokers' addresses in answers by ports of its own. It runs in a
-thread with its own event loop, so that delays do not block the clients. SASL passes through it. TLS ends in it, and
-starts again on the other side if configured.
+All connections to all brokers pass through the proxy, because it replaces the brokers' addresses in answers by ports of
+its own. It runs in a thread with its own event loop, so that delays do not block the clients. SASL passes through
+unchanged. TLS ends in the proxy, and a second TLS connection leads to the other side if configured.
 """
 
 from __future__ import annotations

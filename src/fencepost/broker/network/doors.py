@@ -19,7 +19,7 @@ __all__ = ["Doors"]
 class Doors:
     """Accepts connections at listeners.
 
-    Connections without TLS go through the native module where it is usable, and all others through asyncio.
+    The native module serves connections without TLS if it is usable. asyncio serves all others.
     """
 
     def __init__(self, server: Server, steady_ms: Callable[[], int]) -> None:
@@ -65,7 +65,7 @@ class Doors:
         self._accepting = []
 
     def close(self) -> None:
-        """Stop listening, and watch the native connections no longer, which have been closed before."""
+        """Stop listening. Close the native sockets, whose connections must be closed already."""
         self.accept_no_more()
         if self._native is not None:
             self._native.close()

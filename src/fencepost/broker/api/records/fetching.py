@@ -1,8 +1,7 @@
-"""A parked Fetch.
+"""A Fetch that waits for records.
 
-It is checked on arrival, and when one of its partitions has more records, by offsets and indexes alone.
-
-The records are read once, when it is answered.
+It is checked on arrival and whenever one of its partitions has more records. A check uses offsets and indexes only. The
+records are read once, for the answer.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ class ParkedFetch:
 
     def _look(self, partition: Partition, now_ms: int) -> None:
         readers = list(self._sizes.get(partition, ()))
-        # A topic that was deleted and made anew meanwhile is another partition, which nobody would look at.
+        # A topic that was deleted and created again has another partition, whose changes this fetch does not notice.
         if self._is_ready(readers) or any(reader.partition is not partition for reader in readers):
             self._expire(now_ms)
 
@@ -158,7 +157,7 @@ class ParkedFetch:
         try:
             extent = measure(log, offset, bound, self._extents.get(reader))
         except (CorruptSegment, OSError):
-            return None  # reading it will tell
+            return None  # the read for the answer reports the error
         if extent is None:
             return 0
         self._extents[reader] = extent
@@ -221,7 +220,7 @@ class ParkedFetch:
         return results
 
     def _find(self, reader: PartitionReader) -> int:
-        """Look the reader's partition up, unless it is known already; returns an error code."""
+        """Set the reader's partition unless it is known. Return the error code, 0 for none."""
         core, request = self._call.core, reader.request
         partition = reader.partition
         if core.rights.enforced and not self._may_read(reader):
@@ -231,7 +230,7 @@ class ParkedFetch:
             reader.partition, code, _ = find_partition(core, reader.topic, reader.topic_id, request.partition)
             if code:
                 return code
-        if self._as_replica:  # there are no replicas: Kafka's words to one that it does not know
+        if self._as_replica:  # there are no replicas, so the answer is that of Kafka to an unknown replica
             no_epoch = request.current_leader_epoch < 0
             return ErrorCode.NOT_LEADER_OR_FOLLOWER if no_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
         if not self._is_valid or request.max_bytes < 0:
@@ -267,8 +266,8 @@ class ParkedFetch:
         end = result.last_stable_offset if self._committed else result.high_watermark
         if offset >= end or (limit <= 0 and not nothing_yet):
             return result
-        # A batch larger than every limit still goes out when it is the answer's first, or the client would never get
-        # past it.
+        # The first batch of an answer is returned even if it exceeds every limit. Otherwise the client could never pass
+        # it.
         read = log.read(
             offset,
             max(limit, 0),

@@ -1,11 +1,15 @@
 """Produce, v3-13: append one batch to each partition named.
 
 v3 transactional id, v5 log start offset, v8 messages, v9 flexible, v12 implicit enlistment in the transaction
-(KIP-890), v13 topic ids. acks=all and acks=1 wait alike until the batch is durable (setting `fsync`): the one copy is
-the leader's, and readers do not see a batch before. acks=0 is not answered: an error then closes the connection, as
-Kafka does, so that the client asks for metadata again. A transactional batch is enlisted (v12+) or must have been
-(v3-11) before the log sees it; while the id's last transaction is being finished the request waits. Never a true log
-start offset with a refusal that a client might take for retention. Left out: v0-2 (message sets), down-conversion.
+(KIP-890), v13 topic ids. Left out: v0-2 (message sets), down-conversion.
+
+acks=all and acks=1 both wait until the batch is durable (setting `fsync`), because the leader has the only copy.
+Readers do not see a batch before that. acks=0 is not answered. An error then closes the connection, as with Kafka, so
+that the client asks for metadata again.
+
+v12 enlists the partition of a transactional batch before the append. Below v12 the partition must be enlisted already.
+While markers of the id's last transaction are missing, the request waits. A refusal that a client could take for the
+effect of retention has no log start offset.
 """
 
 from __future__ import annotations
@@ -49,13 +53,13 @@ _log = logging.getLogger("fencepost.broker.produce")
 
 
 def _handle(call: Call, now_ms: int, request: ProduceRequest) -> ProduceResponse | None:
-    """Append and answer as `acks` says."""
+    """Append the batches, and answer unless acks is 0."""
     _begin(call, request, now_ms, may_wait=True)
     return None
 
 
 def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) -> None:
-    """Append, a turn after the other: a few kilobytes may take a second to decompress."""
+    """Append the batches in turns, because decompressing a few kilobytes may take a second."""
     placed: list[ProducePlace] = []
     _keep_last_of_each(request)
     headers = [header_of(wanted.records) for wanted in request.partitions]
@@ -65,8 +69,8 @@ def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) 
         is_first = not placed
         until_ms = call.core.steady_ms() + TURN_MS
         while True:
-            # The first turn enlists all with one record. Later ones look again at what may have changed meanwhile, in
-            # small pieces: what a turn has no time for is looked at anew.
+            # The first turn enlists all partitions with one record. Partitions may change between turns, so each later
+            # turn checks its own small piece again.
             piece = slice(len(placed), len(placed) + (_AT_ONCE if is_first else _PIECE))
             batches = zip(request.partitions[piece], headers[piece], strict=True)
             rest = [_place(call, request, wanted, header, refusal) for wanted, header in batches]
@@ -106,7 +110,7 @@ def finish(call: Call, now_ms: int, request: ProduceRequest, placed: list[Produc
 
 
 def answer(call: Call, placed: list[ProducePlace], response: ProduceResponse) -> None:
-    """Answer, now that all is durable that ever will be."""
+    """Answer after the sync. Batches whose sync has failed are refused."""
     if call.core.durability.failures:
         for place in placed:
             log = None if place.partition is None else place.partition.opened
@@ -118,7 +122,7 @@ def answer(call: Call, placed: list[ProducePlace], response: ProduceResponse) ->
 
 
 class ProducePlace:
-    """One partition of the request: where it goes, its batch's header, or why not."""
+    """One partition of the request, the header of its batch, and its result. None: the batch is refused."""
 
     __slots__ = ("header", "partition", "result", "wanted")
 
@@ -192,7 +196,8 @@ def _enlist(
 ) -> tuple[dict[ProducerPair, tuple[int, int]], bool]:
     """Enlist the partitions of transactional batches.
 
-    (error code, log start offset) by refused producer, and whether one has to wait.
+    Returns:
+        (error code, log start offset) by refused producer; and true if a producer has to wait for its markers.
     """
     wanted: defaultdict[ProducerPair, list[tuple[str, int]]] = defaultdict(list)
     for place in placed:
@@ -243,7 +248,7 @@ def note_appended(
     log: PartitionLog,
     appended: Appended | Duplicate | Rejected,
 ) -> None:
-    """Count and log what became of a batch, and put it into the partition's result."""
+    """Count and log the outcome of a batch, and set the partition's result."""
     result, metrics = place.result, core.metrics
     if isinstance(appended, Rejected):
         if appended.error_code in _LOSS:
@@ -260,7 +265,7 @@ def note_appended(
     if isinstance(appended, Appended) and appended.unknown_producer:
         metrics.count("unknown_producers")
         metrics.count("unknown_producers_after_deletion", log.log_start_offset > 0)
-        # Accepted for the client's sake (Produce v7 and older cannot live with a refusal): what was lost is told here.
+        # Accepted because clients with Produce v7 and older fail for good after a refusal. The log reports the loss.
         _log.warning(
             "%s: accepted sequence %s of producer id %s without a state here; records before it may be lost",
             partition.directory,

@@ -1,8 +1,7 @@
 """OffsetForLeaderEpoch, v2-4: the end of a leader epoch.
 
-The only epoch, 0, ends at the end of the log.
-
-A later epoch is unknown, (-1, -1). An earlier one ended at the log start offset, under its own number.
+The only epoch, 0, ends at the end of the log. A later epoch is unknown, (-1, -1). An earlier one ended at the log start
+offset, under its own number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The common form of Produce, read and answered without the general codec.
 
-The native module reads requests of up to a thousand sound batches. Without it, `read_common` reads requests with one
-batch, and does not inspect the batch. It returns None for every other form and for malformed bytes, which
-`produce_wire` reads. All give equal results where they read the same request, and equal bytes where they write the same
+The native module reads requests of up to a thousand valid batches. Without it, `read_common` reads requests with one
+batch, and does not inspect the batch. Both return None for every other form and for malformed bytes, which
+`produce_wire` then reads. All of them read equal values from the same request, and write equal bytes for the same
 answer.
 """
 

@@ -1,8 +1,8 @@
 """The straight path of Produce: batches of the common form, from the frame to the answer without the general layers.
 
-It decides nothing by itself. What it calls to enlist, append, wait and answer is what the handler (`k00_produce`)
-calls; it only reads and writes the common form of the messages by other means (`produce_common`), and leaves all other
-requests to the handler before anything has changed.
+It enlists, appends, waits and answers with the functions of the handler (`k00_produce`), and has no rules of its own.
+Only the codec of the common form is another one (`produce_common`). It leaves every other request to the handler before
+it changes anything.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _ANSWERED = (-1, 1)
 _FIRST_WITH_ALL_CODECS = 7
 
 
-class _Place(NamedTuple):
-    """A batch, and where it goes."""
+class _Target(NamedTuple):
+    """A batch, and the partition to which it is appended."""
 
     batch: CommonBatch
     header: BatchHeader
@@ -47,30 +47,30 @@ class _Place(NamedTuple):
 
 
 def take(core: Core, connection: Connection, frame: memoryview, now_ms: int) -> bool:
-    """Handle the request; return false, and change nothing, where the handler must do it."""
+    """Handle the request. If the handler must do it, change nothing and return false."""
     asked = read_common(frame)
     if asked is None or asked.acks not in _ANSWERED:
         return False
-    places = _places(core, asked)
-    if places is None:
+    targets = _targets(core, asked)
+    if targets is None:
         return False
     enlisted = None
-    if places[0].header.attributes & TRANSACTIONAL:
+    if targets[0].header.attributes & TRANSACTIONAL:
         if asked.transactional_id is None:
             return False
-        enlisted = _enlisted(core, now_ms, asked, asked.transactional_id, places)
+        enlisted = _enlisted(core, now_ms, asked, asked.transactional_id, targets)
         if enlisted.reply.error_code:
             return False
     size = len(frame)
     core.began(connection, _API_KEY, asked.version, asked.client_id or "", size)
-    _append(core, connection, size, now_ms, asked, places, enlisted)
+    _append(core, connection, size, now_ms, asked, targets, enlisted)
     return True
 
 
-def _places(core: Core, asked: CommonProduce) -> list[_Place] | None:
-    """Return where the batches go; None where the handler must look."""
+def _targets(core: Core, asked: CommonProduce) -> list[_Target] | None:
+    """Return the target of each batch; None if the handler must take the request."""
     topics, new = core.topics, tuple.__new__
-    places = []
+    targets = []
     for batch in asked.batches:
         named = batch.topic
         topic = topics.get(named) if isinstance(named, str) else topics.by_id(_id_of(named))
@@ -82,25 +82,25 @@ def _places(core: Core, asked: CommonProduce) -> list[_Place] | None:
             return None
         if header.attributes & CODEC_MASK and (asked.version < _FIRST_WITH_ALL_CODECS or not core.large.has_room):
             return None
-        places.append(new(_Place, (batch, header, partition, partition.opened)))
-    return places if len(places) == 1 or _are_alike(places) else None
+        targets.append(new(_Target, (batch, header, partition, partition.opened)))
+    return targets if len(targets) == 1 or _are_alike(targets) else None
 
 
-def _are_alike(places: list[_Place]) -> bool:
+def _are_alike(targets: list[_Target]) -> bool:
     """Return true if several batches have one producer and different partitions, and none is compressed.
 
     To decompress many batches can take longer than a turn.
     """
-    first = places[0].header
+    first = targets[0].header
     kind = first.attributes & (TRANSACTIONAL | CODEC_MASK)
     return (
         not kind & CODEC_MASK
-        and len({place.partition for place in places}) == len(places)
+        and len({target.partition for target in targets}) == len(targets)
         and all(
-            place.header.attributes & (TRANSACTIONAL | CODEC_MASK) == kind
-            and place.header.producer_id == first.producer_id
-            and place.header.producer_epoch == first.producer_epoch
-            for place in places
+            target.header.attributes & (TRANSACTIONAL | CODEC_MASK) == kind
+            and target.header.producer_id == first.producer_id
+            and target.header.producer_epoch == first.producer_epoch
+            for target in targets
         )
     )
 
@@ -111,12 +111,12 @@ def _id_of(raw: bytes) -> UUID | None:
 
 
 def _enlisted(
-    core: Core, now_ms: int, asked: CommonProduce, transactional_id: str, places: list[_Place]
+    core: Core, now_ms: int, asked: CommonProduce, transactional_id: str, targets: list[_Target]
 ) -> Result[ProduceVerdict]:
-    """Decide the enlisting of the partitions; nothing changes yet."""
-    header = places[0].header
+    """Return the decision about enlisting the partitions. It is not applied yet."""
+    header = targets[0].header
     pair = ProducerPair(header.producer_id, header.producer_epoch)
-    partitions = [(place.partition.topic.name, place.partition.index) for place in places]
+    partitions = [(target.partition.topic.name, target.partition.index) for target in targets]
     request = EnlistRequest(transactional_id, pair, partitions, asked.version)
     return core.transactions.coordinator.enlist_for_produce(now_ms, request)
 
@@ -127,7 +127,7 @@ def _append(
     size: int,
     now_ms: int,
     asked: CommonProduce,
-    places: list[_Place],
+    targets: list[_Target],
     enlisted: Result[ProduceVerdict] | None,
 ) -> None:
     """Enlist, append and answer."""
@@ -141,15 +141,15 @@ def _append(
             return
     version, decompress = asked.version, core.large.section_of
     outcomes, usual = [], []
-    for batch, header, _, log in places:
+    for batch, header, _, log in targets:
         outcome = log.append(
             batch.records, now_ms, produce_version=version, decompress=decompress, header=header, checked=batch.checked
         )
         outcomes.append(outcome)
         if isinstance(outcome, Appended) and outcome.is_usual:
             usual.append(outcome)
-    if len(usual) == len(places) and not _must_wait(core, connection):
-        for _, header, partition, _ in places:
+    if len(usual) == len(targets) and not _must_wait(core, connection):
+        for _, header, partition, _ in targets:
             core.durability.appended(partition)
             partition.topic.traffic.wrote(header)
         frame = _encoded(asked, usual)
@@ -157,10 +157,10 @@ def _append(
         return
     call, request = _entered(core, connection, size, began_ms, asked)
     noted = [ProducePlace(wanted) for wanted in request.partitions]
-    for note, (_, header, partition, log), outcome in zip(noted, places, outcomes, strict=True):
+    for note, (_, header, partition, log), outcome in zip(noted, targets, outcomes, strict=True):
         note.partition, note.header = partition, header
         note_appended(core, note, header, partition, log, outcome)
-    if len(usual) < len(places):
+    if len(usual) < len(targets):
         finish(call, now_ms, request, noted)
     else:
         core.durability.when_durable(now_ms, partial(call.go_on, request, partial(_answer, call, asked, usual, noted)))
@@ -172,7 +172,7 @@ def _must_wait(core: Core, connection: Connection) -> bool:
 
 
 def _encoded(asked: CommonProduce, appended: list[Appended]) -> bytes:
-    """Return the answer."""
+    """Return the response frame."""
     results: list[Taken] = [
         (batch.topic, batch.partition, each.base_offset, each.log_append_time_ms, each.log_start_offset)
         for batch, each in zip(asked.batches, appended, strict=True)
@@ -199,7 +199,7 @@ def _entered(
 def _answer(
     call: Call, asked: CommonProduce, appended: list[Appended], places: list[ProducePlace], _now_ms: int
 ) -> None:
-    """Answer batches that were taken, now that they are durable, or never will be."""
+    """Answer batches that were appended, after their sync, or after it has failed."""
     core = call.core
     if core.durability.failures or core.settings.quotas:
         answer(call, places, ProduceResponse([place.result for place in places]))

@@ -88,7 +88,7 @@ class TransactionCoordinator:
 
     @config.setter
     def config(self, config: TransactionConfig) -> None:
-        """Takes effect from the next request on. An id's expiry changes when the id is used or becomes due."""
+        """Replace the settings for all later requests. An id's expiry changes when the id is used or becomes due."""
         self._config = config
         self._store.expiration_ms = config.transactional_id_expiration_ms
         self._alarm.is_set = True
