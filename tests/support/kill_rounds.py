@@ -1,10 +1,10 @@
 """kill -9 under load, again and again: `python -m tests.support.kill_rounds --rounds 200 --seed 1 --fsync commit`.
 
-Transactional and idempotent producers of our own client and of librdkafka write all the time, some of it into a topic
-that is compacted meanwhile. The broker's process is killed at a random moment, now and then while it starts, and
-started again on what it left. While it is dead every segment is walked over. At the end nobody may be in doubt, and
-what readers get is compared with what the producers were told: nothing lost, doubled, torn, reordered, and no
-transaction left hanging.
+Transactional and idempotent producers of our own client and of librdkafka write all the time, partly into a topic that
+is compacted meanwhile. The program kills the broker at random moments, sometimes while it starts, and starts it again
+on its data. While the broker is down, the program checks every segment. At the end it reads all records and compares
+them with the answers that the producers received. No record may be lost, doubled or out of order, no transaction may be
+torn or open, and no outcome unknown.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from fencepost_lab.torture.broker_process import BrokerProcess
 from fencepost_lab.torture.clients import CLIENTS, ClientFailed, MustAbort, OurProducer, ProducerFace, ours
 from fencepost_lab.torture.settling import with_admin
 from tests.support.segments import Verified, verify_data_directory
-from tests.support.torture.judging import open_after
+from tests.support.torture.judging import open_after, tell
+from tests.support.torture.repeating import Repeating
 from tests.support.waiting import until
 
 __all__ = ["Findings", "run"]
@@ -78,24 +79,14 @@ class Findings:
         )
 
 
-class Actor(threading.Thread):
-    """A producer's application, in a thread of its own; `history` is what it was told."""
+class Actor(Repeating):
+    """A producer's application. `history` has its transactions with the outcomes that it received."""
 
     def __init__(self, name: str, bootstrap: str, seed: int, stop: threading.Event) -> None:
-        super().__init__(name=name, daemon=True)
+        super().__init__(self.live, stop, name=name)
         self.bootstrap = bootstrap
         self.chance = random.Random(seed)
-        self.stopping = stop
         self.history: list[TransactionSummary] = []
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            while not self.stopping.is_set():
-                self.live()
-        except BaseException as error:
-            self.error = error
-            raise
 
     def live(self) -> None:
         raise NotImplementedError
@@ -117,7 +108,7 @@ class Actor(threading.Thread):
 
 
 class FacedActor(Actor):
-    """An actor whose producer is of `client`, one of CLIENTS. A client that must end is replaced by another."""
+    """An actor with a producer of `client`, one of CLIENTS. It replaces a client that can no longer be used."""
 
     client: str
     transactional = False
@@ -208,8 +199,7 @@ def _delivered(record: TransactionSummary, partition: int, offset: int, error: E
 
 
 class Churn(Actor):
-    """The same keys again and again, so that compaction has something to remove. `told[key]`: the last number that was
-    acknowledged."""
+    """Writes the same keys repeatedly, so that compaction removes records. `told`: last acknowledged number by key."""
 
     def __init__(self, name: str, bootstrap: str, seed: int, stop: threading.Event) -> None:
         super().__init__(name, bootstrap, seed, stop)
@@ -232,7 +222,7 @@ class Churn(Actor):
 
 
 def run(rounds: int, seed: int, fsync: str, *, say: bool = False) -> Findings:
-    """The whole story. Raises Damage, and whatever an actor could not live with."""
+    """Run the rounds and judge them. Raises Damage, and the exception that ended an actor."""
     began = time.monotonic()
     chance = random.Random(seed)
     summary = Findings()
@@ -276,7 +266,7 @@ def run(rounds: int, seed: int, fsync: str, *, say: bool = False) -> Findings:
 
 
 def wait_for_work(actors: list[Actor], wanted: int) -> None:
-    """Let the actors begin that many transactions, however slow the machine is: a kill has to meet work."""
+    """Wait until the actors have begun that many transactions, so that a kill meets work on any machine."""
     enough = sum(len(actor.history) for actor in actors) + wanted
     until(
         lambda: sum(len(actor.history) for actor in actors) >= enough or any(actor.error for actor in actors),
@@ -300,7 +290,7 @@ def kill_and_start(broker: BrokerProcess, chance: random.Random, summary: Findin
 
 
 def judge(broker: BrokerProcess, actors: list[Actor], summary: Findings) -> None:
-    """Compare what is there with what was told."""
+    """Compare the records and group positions of the broker with the actors' histories."""
     history = Summary([transaction for actor in actors for transaction in actor.history])
     with fencepost.Admin(broker.bootstrap_servers) as admin:
         began = time.monotonic()
@@ -342,9 +332,7 @@ def main() -> int:
     given = parser.parse_args()
     summary = run(given.rounds, given.seed, given.fsync, say=True)
     sys.stdout.write(summary.text() + "\n")
-    for anomaly in summary.anomalies[:50]:
-        sys.stdout.write(f"{anomaly}\n")
-    return 1 if summary.anomalies else 0
+    return tell(summary.anomalies)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """`fencepost torture`, and more at once: `python -m tests.support.torture --minutes 60 --seed 1`.
 
-Beside its clients and faults a topic is deleted and made anew under a producer that writes to another, too, and clients
-ask and never read, or promise bytes that they never send. The history must be without anomalies, the producer must
-survive, and the broker's memory must stay bounded.
+Beside its clients and faults, a topic is deleted and created again under a producer that also writes to another topic.
+Hostile clients send requests and never read, or announce bytes that they never send. The history must have no
+anomalies, the producer must survive, and the broker's memory must stay bounded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import logging
 import random
-import shutil
 import sys
 import tempfile
 import threading
@@ -34,6 +33,8 @@ from fencepost_lab.torture.supervisor import Torture, TortureOptions
 from fencepost_lab.torture.two_phase import KEEP_PREPARED
 from tests.support.torture.feeders import Recreator
 from tests.support.torture.hostiles import Hostile
+from tests.support.torture.judging import tell
+from tests.support.torture.repeating import Repeating
 
 MEMORY_MOST_MB = 1_000
 BIG_MB = 60
@@ -45,25 +46,8 @@ SETTINGS: dict[str, str | int | bool] = {
 }
 
 
-class Beside(threading.Thread):
-    """Does something again and again until the faults end. `error` is the exception that ended it before."""
-
-    def __init__(self, deed: Callable[[], object], until: float) -> None:
-        super().__init__(daemon=True)
-        self._deed, self._until = deed, until
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            while time.monotonic() < self._until:
-                self._deed()
-        except Exception as error:
-            self.error = error
-            raise
-
-
 class Memory:
-    """The most memory that the broker's process was seen to have."""
+    """The highest observed memory of the broker's process."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
@@ -77,7 +61,7 @@ class Memory:
 
 
 def fill(servers: str, topic: str, chance: random.Random) -> None:
-    """Something worth not being read."""
+    """Fill a topic with large records, for clients that request them and do not read."""
     with fencepost.Admin(servers) as admin, fencepost.Producer(servers) as producer:
         admin.create_topic(topic, PARTITIONS)
         for number in range(BIG_MB):
@@ -97,10 +81,13 @@ def run(minutes: float, seed: int, work: Path, say: Callable[[str], None]) -> li
         memory = Memory(broker)
         recreator = Recreator(servers, chance.randrange(2**32), happened)
         hostile = Hostile(port, "big", chance.randrange(2**32), happened)
-        until = time.monotonic() + minutes * 60
-        others = [Beside(deed, until) for deed in (recreator.one_round, hostile.one_bad_thing, memory.look)]
+        stopping = threading.Event()
+        others = [Repeating(deed, stopping) for deed in (recreator.one_round, hostile.one_bad_thing, memory.look)]
         for other in others:
             other.start()
+        end = threading.Timer(minutes * 60, stopping.set)  # the torture itself goes on: it reads everything
+        end.daemon = True
+        end.start()
         options = TortureOptions(
             Access(servers),
             minutes,
@@ -126,7 +113,7 @@ def run(minutes: float, seed: int, work: Path, say: Callable[[str], None]) -> li
     say(f"the broker took at most {memory.most_mb:.0f} MB")
     anomalies = [] if verdict.clean else [text_of(verdict)]
     anomalies += [f"ended early: {other.error!r}" for other in others if other.error is not None]
-    anomalies += ["somebody beside does not come back" for other in others if other.is_alive()]
+    anomalies += ["a thread beside the clients did not end" for other in others if other.is_alive()]
     if memory.most_mb > MEMORY_MOST_MB:
         anomalies.append(f"the broker took {memory.most_mb:.0f} MB")
     return anomalies + recreator.anomalies
@@ -139,14 +126,7 @@ def main() -> int:
     given = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL)
     work = Path(tempfile.mkdtemp(prefix="fencepost-torture-"))
-    anomalies = run(given.minutes, given.seed, work, lambda line: print(line, flush=True))
-    for anomaly in anomalies:
-        print(anomaly)
-    if anomalies:
-        print(f"kept for a look: {work}")
-        return 1
-    shutil.rmtree(work)
-    return 0
+    return tell(run(given.minutes, given.seed, work, lambda line: print(line, flush=True)), folder=work)
 
 
 if __name__ == "__main__":

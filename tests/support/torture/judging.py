@@ -1,18 +1,21 @@
-"""Parts of a judgement after a storm: what committed readers get, and how it differs from what they should get."""
+"""The judgement after a run: the records of committed readers, their differences from the input, and the report."""
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import fencepost
 from fencepost import TopicPartition
 from fencepost.client.types import Isolation
 
-__all__ = ["committed_values", "differences", "hanging", "open_after"]
+__all__ = ["committed_values", "differences", "hanging", "open_after", "tell"]
 
 PATIENCE_MS = 60_000
+MOST_ANOMALIES = 50
 
 
 def committed_values(admin: fencepost.Admin, consumer: fencepost.Consumer, topic: str, partitions: int) -> list[bytes]:
@@ -62,3 +65,21 @@ def open_after(admin: fencepost.Admin, topics: Mapping[str, int], within_s: floa
         if not found or time.monotonic() > deadline:
             return found
         time.sleep(0.05)
+
+
+def tell(anomalies: Sequence[object], happened: Mapping[str, int] | None = None, folder: Path | None = None) -> int:
+    """Print the counts of a run and its anomalies, and return the exit status.
+
+    The folder of a run without anomalies is deleted.
+    """
+    for what, count in sorted((happened or {}).items()):
+        print(f"{count:7} {what}")
+    print(f"{len(anomalies)} anomalies")
+    for anomaly in anomalies[:MOST_ANOMALIES]:
+        print(anomaly)
+    if folder is not None:
+        if anomalies:
+            print(f"kept for inspection: {folder}")
+        else:
+            shutil.rmtree(folder)
+    return 1 if anomalies else 0

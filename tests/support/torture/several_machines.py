@@ -18,7 +18,6 @@ import logging
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -40,7 +39,8 @@ from tests.spark.standalone import SMALL, Standalone
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
 from tests.support.separate_hosts import SeparateHosts
 from tests.support.torture.feeders import Feeder
-from tests.support.torture.judging import committed_values, differences, hanging
+from tests.support.torture.judging import committed_values, differences, hanging, tell
+from tests.support.torture.repeating import Repeating
 
 KAFKA_HOSTS = ("127.0.0.11", "127.0.0.12", "127.0.0.13")
 WORKER_HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
@@ -334,10 +334,6 @@ def run(given: argparse.Namespace, folder: Path) -> Findings:
         stopping = threading.Event()
         spark = Spark(query, cluster, random.Random(chance.random()), found)
 
-        def feed() -> None:
-            while not stopping.is_set():
-                feeder.feed_some()
-
         def strike() -> None:
             try:
                 spark.storm(stopping)
@@ -346,7 +342,7 @@ def run(given: argparse.Namespace, folder: Path) -> Findings:
                 stopping.set()
                 raise
 
-        feeding, striking = (threading.Thread(target=each, daemon=True) for each in (feed, strike))
+        feeding, striking = Repeating(feeder.feed_some, stopping), threading.Thread(target=strike, daemon=True)
         feeding.start()
         try:
             query.begin()
@@ -356,6 +352,8 @@ def run(given: argparse.Namespace, folder: Path) -> Findings:
             stopping.set()
         for one in (feeding, striking):
             one.join(2 * BATCH_MOST_S)
+        if feeding.error is not None:
+            found.anomalies.append(f"the feeder ended early: {feeding.error!r}")
         feeder.finish()
         query.kill()
         query.run_to_the_end()
@@ -376,16 +374,8 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="fencepost-machines-"))
     logging.basicConfig(level=logging.CRITICAL)
     found = run(given, folder)
-    for what, count in sorted(found.happened.items()):
-        print(f"{count:7} {what}")
-    print(f"{found.records} records in the output; {len(found.anomalies)} anomalies")
-    for anomaly in found.anomalies:
-        print(anomaly)
-    if found.anomalies:
-        print(f"kept for a look: {folder}")
-        return 1
-    shutil.rmtree(folder)
-    return 0
+    print(f"{found.records} records in the output")
+    return tell(found.anomalies, found.happened, folder)
 
 
 if __name__ == "__main__":

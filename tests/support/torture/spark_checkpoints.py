@@ -20,6 +20,7 @@ from collections.abc import Callable
 import psutil
 
 from tests.spark.standalone import SPECULATION, Standalone
+from tests.support.torture.judging import tell
 from tests.support.torture.spark_world import SINK, Run, World, killer_environment
 
 TOLD = ("CheckpointRolledBackError", "BatchChangedError")
@@ -309,12 +310,8 @@ def main() -> int:
     given = parser.parse_args()
     world = World(given.guarantee, given.broker)
     Torture(world, given.seed).run(given.minutes, given.only)
-    for what, count in sorted(world.happened.items()):
-        print(f"{count:7} {what}")
-    print(f"{world.sent} records; {len(world.anomalies)} anomalies")
-    for anomaly in world.anomalies[:30]:
-        print(anomaly)
-    return 1 if world.anomalies else 0
+    print(f"{world.sent} records")
+    return tell(world.anomalies, world.happened, world.folder)
 
 
 if __name__ == "__main__":

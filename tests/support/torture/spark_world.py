@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -63,10 +62,6 @@ class World:
 
     def end(self) -> None:
         self.broker.stop()
-        if self.anomalies:
-            print(f"kept for a look: {self.folder}", file=sys.stderr)
-        else:
-            shutil.rmtree(self.folder)
 
     @property
     def servers(self) -> str:
