@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,46 +11,47 @@ import pytest
 
 import fencepost
 from tests.support.brokers import BrokerUnderTest
+from tests.support.example_program import MOST_S, ExampleProgram
 from tests.support.waiting import until
 
-PROGRAM = Path(__file__).parents[2] / "examples" / "fast_restart.py"
 SESSION_MS = 1_800_000
 """Of classic groups: a restart that waits for it does not end in this test."""
-STOPPED, KILLED = "terminate", "kill"
+STOPPED, KILLED = signal.SIGTERM, signal.SIGKILL
 
 
-class Service:
-    """The program, whose lines are read one by one."""
+def started(broker: BrokerUnderTest, topic: str, protocol: str, folder: Path) -> ExampleProgram:
+    named = {"bootstrap-servers": broker.bootstrap_servers, "topic": topic, "name": "a", "group-protocol": protocol}
+    options = [f"--{name}={value}" for name, value in named.items()]
+    if protocol == "classic":
+        options.append(f"--session-timeout-ms={SESSION_MS}")
+    return ExampleProgram("fast_restart.py", *options, folder=folder)
 
-    def __init__(self, broker: BrokerUnderTest, topic: str, protocol: str) -> None:
-        named = {"bootstrap-servers": broker.bootstrap_servers, "topic": topic, "name": "a", "group-protocol": protocol}
-        options = [f"--{name}={value}" for name, value in named.items()]
-        if protocol == "classic":
-            options.append(f"--session-timeout-ms={SESSION_MS}")
-        self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
 
-    def line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+def first_record(service: ExampleProgram) -> str:
+    """Wait for the first record that the program prints."""
+    found: list[str] = []
 
-    def end(self, how: str) -> str:
-        getattr(self.process, how)()
-        return self.process.communicate(timeout=60)[1]
+    def is_printed() -> bool:
+        found[:] = re.findall(r"^\d+ b'.*'$", service.output(), re.MULTILINE)
+        return bool(found)
+
+    service.wait_until(is_printed, MOST_S, "the program prints no record")
+    return found[0]
 
 
 @pytest.fixture
-def services() -> Iterator[list[Service]]:
-    running: list[Service] = []
+def services() -> Iterator[list[ExampleProgram]]:
+    running: list[ExampleProgram] = []
     yield running
     for service in running:
-        service.end(KILLED)
+        service.kill()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("how", [STOPPED, KILLED])
-def test_a_restart(broker: BrokerUnderTest, protocol: str, how: str, services: list[Service]) -> None:
+def test_a_restart(
+    broker: BrokerUnderTest, protocol: str, how: signal.Signals, services: list[ExampleProgram], tmp_path: Path
+) -> None:
     """Only a killed member of a KIP-848 group is waited for: 45 s here, the brokers' default."""
     topic = broker.name("t")
     group = f"work-on-{topic}"
@@ -58,13 +59,13 @@ def test_a_restart(broker: BrokerUnderTest, protocol: str, how: str, services: l
         admin.create_topic(topic, 1)
     with fencepost.Producer(broker.bootstrap_servers) as producer:
         producer.send(topic, b"first").result()
-        services.append(Service(broker, topic, protocol))
-        assert services[0].line() == "0 b'first'"
+        services.append(started(broker, topic, protocol, tmp_path))
+        assert first_record(services[0]) == "0 b'first'"
         with fencepost.Admin(broker.bootstrap_servers) as admin:
             until(lambda: fencepost.TopicPartition(topic, 0) in admin.group_offsets(group))
-        services[0].end(how)
+        services[0].end_by(how)
         producer.send(topic, b"second").result()
-        services.append(Service(broker, topic, protocol))
-        assert services[1].line() == "1 b'second'"
-    told = services[1].end(STOPPED)
+        services.append(started(broker, topic, protocol, tmp_path))
+        assert first_record(services[1]) == "1 b'second'"
+    _, told = services[1].end_by(STOPPED)
     assert ("UNRELEASED_INSTANCE_ID" in told) == (protocol == "consumer" and how == KILLED)

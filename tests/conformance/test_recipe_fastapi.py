@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import fencepost
@@ -18,17 +17,16 @@ from fencepost import TopicPartition
 from fencepost.client.records import to_records
 from fencepost_lab.torture.child_process import free_port
 from tests.support.brokers import BrokerUnderTest, Killable
-from tests.support.readme import ROOT
+from tests.support.example_program import MOST_S, ExampleProgram
 
 
 class Service:
     """The program as a user starts it, with a client for its requests."""
 
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, folder: Path) -> None:
         self._url = f"http://127.0.0.1:{(port := free_port())}"
-        command = [sys.executable, "examples/fastapi_service.py", "--bootstrap-servers", bootstrap_servers]
-        command += ["--topic", topic, "--port", str(port)]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        options = ("--bootstrap-servers", bootstrap_servers, "--topic", topic, "--port", str(port))
+        self.program = ExampleProgram("fastapi_service.py", *options, folder=folder)
 
     def ask(self, path: str, body: object = None) -> tuple[int, Any]:
         """The status and the JSON of an answer; 0 if there is none."""
@@ -46,27 +44,23 @@ class Service:
             return 0, None
 
     def wait_for(self, path: str, status: int) -> Any:
-        deadline = time.monotonic() + 120
-        while (answer := self.ask(path))[0] != status:
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < deadline, answer
-            time.sleep(0.05)
-        return answer[1]
+        answers: list[tuple[int, Any]] = []
 
-    def end(self, number: int) -> str:
-        self.process.send_signal(number)
-        output, _ = self.process.communicate(timeout=120)
-        return output
+        def is_answered() -> bool:
+            answers.append(self.ask(path))
+            return answers[-1][0] == status
+
+        self.program.wait_until(is_answered, MOST_S, f"{path} has no status {status}")
+        return answers[-1][1]
 
 
 @contextmanager
-def served(bootstrap_servers: str, topic: str) -> Iterator[Service]:
-    service = Service(bootstrap_servers, topic)
+def served(bootstrap_servers: str, topic: str, folder: Path) -> Iterator[Service]:
+    service = Service(bootstrap_servers, topic, folder)
     try:
         yield service
     finally:
-        service.process.kill()
-        service.process.communicate()
+        service.program.kill()
 
 
 def orders(bootstrap_servers: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
@@ -77,64 +71,64 @@ def orders(bootstrap_servers: str, topic: str) -> list[tuple[bytes | None, bytes
         return [(record.key, record.value) for piece in pieces for record in to_records(piece)]
 
 
-def test_an_order_is_written_and_read(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+def test_an_order_is_written_and_read(broker: BrokerUnderTest, admin: fencepost.Admin, tmp_path: Path) -> None:
     topic = broker.name("orders")
     admin.create_topic(topic, 1)
-    with served(broker.bootstrap_servers, topic) as service:
+    with served(broker.bootstrap_servers, topic, tmp_path) as service:
         assert service.wait_for("/health", 200) == {"status": "ok"}
         assert service.ask("/orders", {"id": "a1", "item": "book"}) == (202, {"partition": 0, "offset": 0})
         assert service.wait_for("/orders/a1", 200) == {"id": "a1", "item": "book"}
         assert service.ask("/orders/a2")[0] == 404
         assert service.ask("/orders", {"id": "a1"})[0] == 422
-        output = service.end(signal.SIGTERM)
+        _, output = service.program.end_by(signal.SIGTERM)
         assert "Application shutdown complete" in output
         assert "Traceback" not in output
     assert orders(broker.bootstrap_servers, topic) == [(b"a1", b"book")]
 
 
-def test_it_does_not_start_without_a_broker() -> None:
+def test_it_does_not_start_without_a_broker(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
-    with served(address, "orders") as service:
-        output, _ = service.process.communicate(timeout=120)
-        assert service.process.returncode != 0
+    with served(address, "orders", tmp_path) as service:
+        assert service.program.wait(MOST_S) != 0
+        output = service.program.output()
         assert f"cannot connect to {address}" in output
         assert "Application startup failed" in output
 
 
-def test_it_does_not_start_without_its_topic(broker: BrokerUnderTest) -> None:
+def test_it_does_not_start_without_its_topic(broker: BrokerUnderTest, tmp_path: Path) -> None:
     topic = broker.name("orders")
-    with served(broker.bootstrap_servers, topic) as service:
-        output, _ = service.process.communicate(timeout=120)
-        assert service.process.returncode != 0
+    with served(broker.bootstrap_servers, topic, tmp_path) as service:
+        assert service.program.wait(MOST_S) != 0
+        output = service.program.output()
         assert topic in output
         assert "Application startup failed" in output
 
 
-def test_an_acknowledged_order_survives_kill_9(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+def test_an_acknowledged_order_survives_kill_9(broker: BrokerUnderTest, admin: fencepost.Admin, tmp_path: Path) -> None:
     """The next run reads it from the topic; a request that got no answer is sent again with its id."""
     topic = broker.name("orders")
     admin.create_topic(topic, 1)
     for run in range(3):
-        with served(broker.bootstrap_servers, topic) as service:
+        with served(broker.bootstrap_servers, topic, tmp_path) as service:
             service.wait_for("/health", 200)
             for number in range(5):
                 order = {"id": f"{run}-{number}", "item": f"item {number}"}
                 assert service.ask("/orders", order)[0] == 202
-            service.end(signal.SIGKILL)
-    with served(broker.bootstrap_servers, topic) as service:
+            service.program.kill()
+    with served(broker.bootstrap_servers, topic, tmp_path) as service:
         for run in range(3):
             for number in range(5):
                 assert service.wait_for(f"/orders/{run}-{number}", 200)["item"] == f"item {number}"
     assert len(orders(broker.bootstrap_servers, topic)) == 15
 
 
-def test_an_outage_of_the_broker(killable: tuple[BrokerUnderTest, Killable]) -> None:
+def test_an_outage_of_the_broker(killable: tuple[BrokerUnderTest, Killable], tmp_path: Path) -> None:
     """Requests get a 503 with the reason in the outage, and are served after it; the reader goes on, too."""
     broker, running = killable
     topic = broker.name("orders")
     with fencepost.Admin(broker.bootstrap_servers) as admin:
         admin.create_topic(topic, 1)
-    with served(broker.bootstrap_servers, topic) as service:
+    with served(broker.bootstrap_servers, topic, tmp_path) as service:
         service.wait_for("/health", 200)
         assert service.ask("/orders", {"id": "before", "item": "1"})[0] == 202
         running.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -30,6 +31,7 @@ from fencepost import TopicPartition
 from fencepost.errors import ProducerFencedError, TransactionAbortableError
 from tests.support import dying_writer
 from tests.support.brokers import BrokerUnderTest
+from tests.support.example_program import ExampleProgram
 from tests.support.forked import forked
 
 ROOT = Path(__file__).parents[2]
@@ -183,23 +185,18 @@ def test_consume_transform_produce(broker: BrokerUnderTest, admin: fencepost.Adm
     assert sorted(values_of(broker, target)) == sorted(value.upper() for value in values)
 
 
-def test_consume_transform_produce_as_a_program(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+def test_consume_transform_produce_as_a_program(
+    broker: BrokerUnderTest, admin: fencepost.Admin, tmp_path: Path
+) -> None:
     """It ends on SIGTERM, cleanly."""
     source, target = broker.name("source"), broker.name("target")
     admin.create_topic(source, 2)
     admin.create_topic(target, 1)
     fill(broker, source, [b"a", b"b"])
-    command = [sys.executable, "examples/consume_transform_produce.py", "--bootstrap-servers", broker.bootstrap_servers]
-    command += ["--source", source, "--target", target, "--group", broker.name("group")]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            wait_for(lambda: len(values_of(broker, target)) == 2, "both records were copied")
-            process.send_signal(signal.SIGTERM)
-            output, _ = process.communicate(timeout=300)
-        finally:
-            process.kill()
-    assert process.returncode == 0
-    assert sum(int(line.split()[2]) for line in output.splitlines()) == 2
+    options = ("--bootstrap-servers", broker.bootstrap_servers, "--source", source, "--target", target)
+    program = ExampleProgram("consume_transform_produce.py", *options, "--group", broker.name("group"), folder=tmp_path)
+    output = program.run_until(lambda: len(values_of(broker, target)) == 2)
+    assert sum(int(number) for number in re.findall(r"^worker-\d copied (\d+) records$", output, re.MULTILINE)) == 2
 
 
 def test_the_two_phase_template(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,8 +18,8 @@ from fencepost.client.records import to_records
 from fencepost.errors import KafkaError
 from tests.support import dying_recipes
 from tests.support.brokers import BrokerUnderTest
+from tests.support.example_program import ExampleProgram
 from tests.support.forked import forked
-from tests.support.readme import ROOT
 
 COUNT = 12
 NEVER = "none"
@@ -43,28 +40,8 @@ def committed(broker: BrokerUnderTest, topic: str) -> list[Record]:
         return [record for piece in pieces for record in to_records(piece)]
 
 
-class Program:
-    """A program of examples/ as a user starts it."""
-
-    def __init__(self, broker: BrokerUnderTest, file: str, *options: str) -> None:
-        self._command = [sys.executable, f"examples/{file}", "--bootstrap-servers", broker.bootstrap_servers, *options]
-
-    def run_until(self, done: Callable[[], bool]) -> str:
-        """End it by SIGTERM once it is done. Returns its output."""
-        process = subprocess.Popen(self._command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        try:
-            deadline = time.monotonic() + 120
-            while not done():
-                assert process.poll() is None, process.communicate()
-                assert time.monotonic() < deadline, "not done within 120 s"
-                time.sleep(0.05)
-            process.send_signal(signal.SIGTERM)
-            output, _ = process.communicate(timeout=120)
-        finally:
-            process.kill()
-            process.wait()
-        assert process.returncode == 0, output
-        return output
+def _of(broker: BrokerUnderTest, name: str) -> tuple[str, ...]:
+    return "--bootstrap-servers", broker.bootstrap_servers, "--name", name
 
 
 def position(admin: fencepost.Admin, group: str, topic: str) -> int:
@@ -145,10 +122,10 @@ def test_a_failure_that_may_pass_makes_no_dead_letter(broker: BrokerUnderTest, a
     letters.check()
 
 
-def test_dead_letters_as_a_program(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+def test_dead_letters_as_a_program(broker: BrokerUnderTest, admin: fencepost.Admin, tmp_path: Path) -> None:
     letters = Letters(broker, admin)
     options = ("--source", letters.source, "--target", letters.target, "--dead-letters", letters.dead)
-    program = Program(broker, "dead_letters.py", *options, "--name", letters.name)
+    program = ExampleProgram("dead_letters.py", *_of(broker, letters.name), *options, folder=tmp_path)
     output = program.run_until(lambda: len(committed(broker, letters.dead)) == 4)
     assert f"set aside {letters.source}-0 offset 9: KeyError: 'amount'" in output
     letters.check()
@@ -282,6 +259,6 @@ def test_a_database_that_refuses_a_row(broker: BrokerUnderTest, admin: fencepost
 def test_a_topic_and_a_database_as_a_program(broker: BrokerUnderTest, admin: fencepost.Admin, tmp_path: Path) -> None:
     transfers = Transfers(broker, admin, str(tmp_path / "bank.sqlite"))
     options = ("--source", transfers.source, "--target", transfers.target, "--database", transfers.address)
-    program = Program(broker, "topic_and_database.py", *options, "--name", transfers.name)
+    program = ExampleProgram("topic_and_database.py", *_of(broker, transfers.name), *options, folder=tmp_path)
     assert f"{COUNT} transfers" in program.run_until(lambda: len(committed(broker, transfers.target)) == COUNT)
     transfers.check()
