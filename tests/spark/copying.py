@@ -12,11 +12,10 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -54,70 +53,6 @@ class Driver(Protocol):
 
     def copy(self, arguments: dict[str, str]) -> str:
         """Copy, and return the report of the run."""
-
-
-class AnotherDriver:
-    """Not the one in the tests' process. It starts when it is first needed, and anew after a run that failed.
-
-    Args:
-        python: The Python of Spark's workers, PYSPARK_PYTHON.
-        log: File for what the driver writes to stderr.
-        surroundings: Its environment; None: that of any driver.
-    """
-
-    def __init__(self, python: str, log: Path, surroundings: Mapping[str, str] | None = None) -> None:
-        self._python, self._log = python, log
-        self._environment = environment() if surroundings is None else dict(surroundings)
-        self._process: subprocess.Popen[str] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            self._process.communicate()  # which ends its input, and with that itself
-            self._process = None
-
-    def start(self) -> None:
-        """And wait until it has its session. Nothing to do where it runs."""
-        if self._process is not None:
-            return
-        with self._log.open("w") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(HERE / "copy_topic.py"), "--serve"],
-                env=self._environment | {"PYSPARK_PYTHON": self._python},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        self._answer()
-
-    def copy(self, arguments: dict[str, str]) -> str:
-        """Copy, and return the report of the run. Raises `AssertionError` if it failed."""
-        self.start()
-        assert self._process is not None and self._process.stdin is not None
-        print(json.dumps(arguments), file=self._process.stdin, flush=True)
-        return self._answer()
-
-    def _answer(self) -> str:
-        """The next one. A driver that has failed is not used again."""
-        process, self._process = self._process, None
-        assert process is not None and process.stdout is not None
-        try:
-            for line in process.stdout:
-                if line.startswith('{"answer"'):
-                    answer = json.loads(line)["answer"]
-                    assert "failed" not in answer, answer["failed"] + self._log.read_text()[-3000:]
-                    self._process = process
-                    return str(answer["told"])
-            raise AssertionError(f"the driver ended: {self._log.read_text()[-6000:]}")
-        finally:
-            if self._process is None:
-                process.kill()
-                process.communicate()
 
 
 def environment(*first: str | Path) -> dict[str, str]:

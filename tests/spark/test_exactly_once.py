@@ -10,7 +10,8 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import StreamingQueryException
 
-from tests.spark.copying import RECORDS, AnotherDriver, Copy, with_killer
+from tests.spark.answering import AnotherDriver
+from tests.spark.copying import RECORDS, Copy, with_killer
 from tests.spark.session import USUAL_MANAGER
 from tests.support.forked_python import forked_python
 from tests.support.waiting import until
