@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from tests.spark.copying import environment
-from tests.spark.differential.known import judge, known
+from tests.spark.differential.known import judge, known, report
 from tests.spark.differential.running import Driver, all_cells, run
 from tests.spark.differential.states import world
 from tests.spark.differential.writes import all_writes, write
@@ -46,9 +46,7 @@ def main() -> int:
     states = Counter(one.cell.state for one in seen)
     print(f"{len(seen)} cells in {len(states)} states, {time.monotonic() - begun:.0f} s")
     print(f"{sum(bool(one.aspects()) for one in seen)} differ, {len(unknown)} of them unknown to the page")
-    for one in unknown:
-        print(f"unknown: {one.cell}: {', '.join(one.aspects())}: {' | '.join(one.kinds)}")
-    print("\n".join(wrong))
+    print(report(unknown, wrong))
     return 1 if unknown or wrong or not seen else 0
 
 

@@ -16,6 +16,8 @@ KINDS: Final = (
     ("data loss", r"DataLossError|KAFKA_DATA_LOSS|data may have been lost"),
     ("not allowed", r"AuthorizationE|AUTHORIZATION_FAILED"),
     ("missing", r"UnknownTopicOrPartition|that do(?:es)? not exist|UNKNOWN_TOPIC_OR_PARTITION"),
+    # Its cause is an UnknownTopicOrPartitionException only if the broker has answered within `max.block.ms`.
+    ("missing", r"(?:Topic|Partition) \S+ (?:of topic .* is )?not present in metadata after"),
     ("refused", r"ConfigurationError|ConfigException|IllegalArgumentException|NumberFormatException|AssertionError"),
     ("refused", r"KafkaIllegalStateException|assertion failed|NoSuchElementException[^\n]*No value found"),
     ("refused", r"PatternSyntaxException"),

@@ -27,7 +27,7 @@ from pyspark.sql import functions as fn
 from fencepost.spark import register
 from tests.spark.session import session
 
-PATIENCE_S = 180
+PATIENCE_S = 600  # a query that takes longer hangs
 TRIGGERS: dict[str, dict[str, Any]] = {
     "available now": {"availableNow": True},
     "once": {"once": True},
@@ -213,6 +213,9 @@ def main(jars: str, threads: int) -> None:
         "spark.jars": jars,
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.sql.session.timeZone": "UTC",
+        # Two seconds after a failed job Spark kills the Python worker of each task that has not ended, without asking
+        # if the worker has gone to a task of another cell.
+        "spark.python.task.killTimeout": "10m",
     }
     spark = session(f"local[{threads}]", settings)
     spark.sparkContext.setLogLevel("OFF")

@@ -14,13 +14,15 @@ class Write:
     """A frame as a query of SQL, in which NAME is the topic, and the options besides servers and topic.
 
     None takes an option away. `places`: the partitions of the records are compared, too. `mode`: of a batch write;
-    None leaves it to Spark.
+    None leaves it to Spark. `unacknowledged`: how many records Spark's own sink sends without waiting for the broker.
+    They may arrive after it has reported the end of the write.
     """
 
     frame: str
     options: Mapping[str, str | None] = field(default_factory=dict)
     places: bool = False
     mode: str | None = "append"
+    unacknowledged: int = 0
 
 
 NO_TOPIC: Final[dict[str, str | None]] = {"topic": None}

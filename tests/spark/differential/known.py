@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Final
 
 from tests.spark.differential.comparing import Cell, Seen
 
-__all__ = ["PAGE", "Known", "judge", "known"]
+__all__ = ["PAGE", "Known", "judge", "known", "report"]
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "differences-from-spark.md"
 _CODE: Final = re.compile(r"`([^`]+)`")
@@ -71,3 +71,15 @@ def judge(found: Iterable[Seen], rows: list[Known]) -> tuple[list[Seen], list[st
     return unknown, [
         f"{PAGE.name}, line {row.line}: no cell shows it" for row, is_shown in shown.items() if not is_shown
     ]
+
+
+def report(unknown: Sequence[Seen], wrong: Sequence[str]) -> str:
+    """All of what `judge` has found, for a person: the cells with both outcomes in full. Empty if it found nothing."""
+    lines = list(wrong)
+    for seen in unknown:
+        lines.append(f"unknown: {seen.cell}: {', '.join(seen.aspects())}")
+        for whose, kind, outcome in zip(("Spark's own", "here"), seen.kinds, (seen.built_in, seen.ours), strict=True):
+            lines.append(f"  {whose}: {kind}")
+            lines += [f"    {name}: {one}" for name, all_of in outcome.items() if name != "schema" for one in all_of]
+            lines.append(f"    schema: {outcome['schema']}")
+    return "\n".join(lines)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fencepost import Admin, Broker, Producer
+from fencepost.broker.embedded_control import BrokerFaults
 from fencepost.client.admin.acls import Acl, AclOperation, ResourceType
 
 __all__ = ["CHANGING", "RESTING", "State", "World", "world"]
@@ -34,6 +35,7 @@ class World:
 
     open: str
     guarded: str
+    faults: BrokerFaults  # of the open one
     another: str = ""  # a topic of the open broker, which has records and stays as it is
     _producers: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
@@ -109,7 +111,7 @@ def world() -> Iterator[World]:
         "super.users": "User:admin",
     }
     with Broker(settings) as broker, Broker({**settings, **guard}, users=USERS) as guarded:
-        made = World(broker.bootstrap_servers, guarded.bootstrap_servers)
+        made = World(broker.bootstrap_servers, guarded.bootstrap_servers, broker.faults)
         made.another = made.new_topic()
         made.fill(made.another, 3, 2)
         try:

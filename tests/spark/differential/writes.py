@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from fencepost import Consumer, Record
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.records import to_records
-from tests.spark.differential.comparing import FORMATS, OURS, Cell, Seen
+from fencepost.errors import KafkaError
+from tests.spark.differential.comparing import BUILT_IN, FORMATS, OURS, Cell, Seen
 from tests.spark.differential.frames import NO_TOPIC, ONE, Write
 from tests.spark.differential.odd_writes import ODD_WRITES
 from tests.spark.differential.running import AT_A_TIME, Driver
 from tests.spark.differential.states import BEGIN_MS, World
+from tests.support.waiting import until
 
 __all__ = ["WRITES", "Write", "all_writes", "write"]
 
@@ -80,7 +83,7 @@ WRITES: Final[dict[str, Write]] = {
     ),
     "a column of moments": Write("select 'v' as value, timestamp_millis(BEGIN) as timestamp"),
     "record that is too large": Write("select repeat('v', 2000000) as value"),
-    "acks 0": Write(ONE, {"kafka.acks": "0"}),
+    "acks 0": Write(ONE, {"kafka.acks": "0"}, unacknowledged=1),
     "acks all": Write(ONE, {"kafka.acks": "all"}),
     "no idempotence": Write(ONE, {"kafka.enable.idempotence": "false"}),
     "compressed": Write(ONE, {"kafka.compression.type": "zstd"}),
@@ -131,11 +134,14 @@ def write(driver: Driver, world: World, cells: Mapping[Cell, Write]) -> Iterator
         }
         answer = driver.ask("write", list(questions.values()))
         for cell in some:
-            built_in, ours = (
-                {**answer[questions[kind, cell]["name"]], "rows": [_records(world, topics[kind, cell], cells[cell])]}
-                for kind in FORMATS
-            )
-            yield Seen(cell, built_in, ours)
+            _await_records(world, topics[BUILT_IN, cell], cells[cell].unacknowledged)
+            for kind in FORMATS:
+                seen = answer[questions[kind, cell]["name"]]
+                try:
+                    seen["rows"] = [_records(world, topics[kind, cell], cells[cell])]
+                except KafkaError as error:
+                    seen["errors"].append(f"its records cannot be read: {error!r}")
+            yield Seen(cell, *(answer[questions[kind, cell]["name"]] for kind in FORMATS))
 
 
 def _filled(text: str, topic: str) -> str:
@@ -150,6 +156,18 @@ def _options(asked: Write, topic: str, world: World) -> dict[str, str]:
 def _own_options(kind: str, cell: Cell) -> dict[str, str]:
     """A batch write has no checkpoint, after which the sink could be named."""
     return {"sink.id": f"{cell.state}/{cell.options}"} if (kind, cell.way) == (OURS, SAVE) else {}
+
+
+def _await_records(world: World, topic: str, count: int) -> None:
+    """Return when that many records have arrived. If they do not arrive in time, the outcome is that they are lost."""
+
+    def arrived() -> bool:
+        begins, ends = (admin.list_offsets(dict.fromkeys(places, at)) for at in (EARLIEST, LATEST))
+        return sum(ends[place].offset - begins[place].offset for place in places) >= count
+
+    with world.admin() as admin, contextlib.suppress(AssertionError):
+        places = admin.partitions_of([topic])
+        until(arrived)
 
 
 def _records(world: World, topic: str, asked: Write) -> list[Any]:
