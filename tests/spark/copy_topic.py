@@ -52,6 +52,8 @@ def query_of(spark: SparkSession, arguments: dict[str, str], through: Through | 
     if "arrow" in arguments:
         return arrow_pipeline(spark, source=source, transform=lambda rows: rows.select(["key", "value"]), sink=sink)
     rows = spark.readStream.format("fencepost").options(**source).load().select("key", "value")
+    if "shuffled_to" in arguments:
+        rows = rows.repartition(int(arguments["shuffled_to"]), "value")
     if through is not None:
         rows = rows.mapInArrow(through, rows.schema)
     writer = rows.writeStream

@@ -41,11 +41,13 @@ SPECULATION = {
     "spark.speculation.minTaskRuntime": "100ms",
     "spark.speculation.efficiency.enabled": "false",
 }
-# Executors are given up a second after their last task, and asked for when tasks wait.
+# Executors are given up a second after their last task, and asked for when tasks wait. One that has files of a shuffle
+# is kept for longer.
 DYNAMIC = {
     **SMALL,
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.timeout": "2s",
     "spark.dynamicAllocation.minExecutors": "0",
     "spark.dynamicAllocation.initialExecutors": "1",
     "spark.dynamicAllocation.executorIdleTimeout": "1s",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.embedded import Broker
-from tests.spark.copying import Copy, environment, with_killer
+from tests.spark.copying import Copy, with_killer
 from tests.spark.session import JVM_OPTIONS, class_archive
 from tests.spark.session_here import SparkHere
 from tests.spark.standalone import DYNAMIC, SPECULATION, Standalone
@@ -44,7 +44,7 @@ def test_copies_and_lost_executors_change_nothing(copy: Copy) -> None:
         began = time.monotonic()
         copy.run_alone_to_the_end(python.path, master=cluster.url, settings=json.dumps(settings))
         print(f"{time.monotonic() - began:.0f} s")
-    assert (copy.folder / "slow.began").exists()
+    assert (copy.folder / "slow.copied").exists(), "no task had two attempts that wrote at the same time"
     assert (copy.folder / "executor.killed").exists()
     # The copy's transaction, and the lost executor's, are aborted by the next run; here it has no data of its own.
     copy.produce(RECORDS, 10)
@@ -53,13 +53,19 @@ def test_copies_and_lost_executors_change_nothing(copy: Copy) -> None:
 
 
 def test_executors_that_come_and_go_change_nothing(copy: Copy) -> None:
-    """Dynamic allocation: the second half is copied by executors that have not copied the first."""
+    """Dynamic allocation: the second half is copied by executors that have not copied the first.
+
+    One of them is killed when its task has begun a transaction, and with it files of the batch's shuffle are lost.
+    """
     copy.produce(0, RECORDS)
     settings = DYNAMIC | {"spark.executor.extraJavaOptions": " ".join([JVM_OPTIONS, *class_archive()])}
     more = {"settings": json.dumps(settings), "rests_in": str(copy.folder), "rows_per_batch": "1000"}
+    more["shuffled_to"] = "3"
+    killed = {"step": "BeginTask", "when": "after", "nth": 5, "mode": "executor", "folder": str(copy.folder)}
+    surroundings = with_killer(killed)
     with (
-        forked_python(environment()) as python,
-        Standalone(copy.folder, environment()) as cluster,
+        forked_python(surroundings) as python,
+        Standalone(copy.folder, surroundings) as cluster,
         ThreadPoolExecutor(1) as pool,
     ):
         run = pool.submit(copy.run_alone_to_the_end, python.path, master=cluster.url, **more)
@@ -69,4 +75,5 @@ def test_executors_that_come_and_go_change_nothing(copy: Copy) -> None:
         finally:
             (copy.folder / "go-on").touch()
         run.result()
+    assert (copy.folder / "executor.killed").exists()
     copy.check(2 * RECORDS)

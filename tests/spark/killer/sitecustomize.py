@@ -4,8 +4,8 @@ FENCEPOST_TEST_KILL = {"step": "WriteDecision", "when": "before", "nth": 2, "fol
 The nth time any process of the query carries out that step, driver, JVM and every other process of theirs are killed
 with SIGKILL. mode "all": this one too. mode "zombie": it waits until the file `go` is in the folder, and goes on.
 mode "executor": only the JVM of this task's executor is killed, and this task goes on. mode "slow": nothing is killed;
-the task stands still for some seconds, so that Spark starts a second copy of it. mode "stand": nothing is killed; the
-process says in the file `standing` who it is, and waits for `go`: whoever started all this does the killing.
+the task stands still until another attempt of it has come to that step, and both go on. mode "stand": nothing is
+killed; the process says who it is in the file `standing`, and waits for `go`: whoever started all this is the killer.
 A list of orders is possible. Where several queries share a driver, "sink" says whose steps an order is about.
 """
 
@@ -76,9 +76,27 @@ def kill_executor(folder: Path) -> None:
 
 
 def stand_still(folder: Path) -> None:
+    mine = note_attempt(folder)
     (folder / "slow.began").touch()
-    time.sleep(12)
-    (folder / "slow.went-on").touch()  # unless Spark has killed this copy in the meantime
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        if [one for one in folder.glob(f"{mine.rpartition('-')[0]}-*") if one.name != mine]:
+            (folder / "slow.copied").touch()
+            break
+        time.sleep(0.02)
+    (folder / "slow.went-on").touch()  # unless Spark has killed this attempt in the meantime
+
+
+def note_attempt(folder: Path) -> str:
+    """Leave a file that names the stage, the partition and the attempt of this process's task; return its name."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("an order with mode slow is about a step of a task")
+    name = f"attempt-{context.stageId()}-{context.partitionId()}-{context.attemptNumber()}"
+    (folder / name).touch()
+    return name
 
 
 def stand(folder: Path) -> None:
@@ -98,6 +116,14 @@ def strike(order: dict[str, Any]) -> None:
         stand(folder)
     else:
         kill_family(folder, order["mode"])
+
+
+def come_to(order: dict[str, Any]) -> None:
+    """Carry out the order if this is its turn."""
+    if order["mode"] == "slow":
+        note_attempt(Path(order["folder"]))
+    if is_nth(order):
+        strike(order)
 
 
 def is_nth(order: dict[str, Any]) -> bool:
@@ -120,11 +146,11 @@ def arm(steps: ModuleType, order: dict[str, Any]) -> None:
 
     async def perform(self: Any, step: Any) -> Any:
         meant = type(step).__name__ == order["step"] and order.get("sink", "") in repr(step)
-        if meant and order["when"] == "before" and is_nth(order):
-            strike(order)
+        if meant and order["when"] == "before":
+            come_to(order)
         observation = await plain(self, step)
-        if meant and order["when"] == "after" and is_nth(order):
-            strike(order)
+        if meant and order["when"] == "after":
+            come_to(order)
         if meant and (folder / "zombie.woke").exists() and (folder / "zombie.woke").read_text() == str(os.getpid()):
             (folder / "zombie.done").write_text(repr(observation))
         return observation

@@ -284,7 +284,7 @@ class Torture:
         # The executors' Python processes get their environment from the cluster, not from the driver.
         with Standalone(folder, killer_environment(folder, orders)) as cluster:
             code, output = self._start(master=cluster.url, settings=json.dumps(SPECULATION)).wait()
-            for name in ("slow.began", "slow.went-on", "executor.killed"):
+            for name in ("slow.began", "slow.copied", "slow.went-on", "executor.killed"):
                 world.happened[f"cluster: {name}"] += (folder / name).exists()
             if code == 0:
                 world.nobody_waits("a run with speculative copies")
