@@ -26,7 +26,7 @@ __all__ = ["OTHER_PROTOCOLS", "ClientSocket", "Server", "listening_sockets"]
 _BACKLOG = 1024
 _JOINED_BYTES = 64 * 1024  # up to this size, copying is faster than separate writes
 _WAITING_BYTES = 256 * 1024
-_FRAME_BYTES: Final = 320
+_FRAME_BYTES: Final = 384
 """Most memory of the objects of a frame beside its bytes. For small frames it is the larger part."""
 OTHER_PROTOCOLS: Final = {0x1603: "the client uses TLS, and the listener does not (security.protocol of the client)"}
 """Error texts for other protocols, by the first 16 bits of a connection."""
