@@ -13,6 +13,7 @@ import pytest
 from fencepost.broker import core
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.network.backpressure import Answers
+from fencepost.protocol.codec import decode_request, write_response
 from tests.support.fuzz import broker_side
 from tests.support.fuzz.runs import attack_broker
 
@@ -34,23 +35,22 @@ def unread_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 def ends_of_bodies_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     def decode(key: int, version: int, body: memoryview) -> Any:
         try:
-            return whole(key, version, body)
+            return decode_request(key, version, body)
         except ValueError as error:
             raise IndexError(error) from error
 
-    whole = core._decode
-    monkeypatch.setattr(core, "_decode", decode)
+    monkeypatch.setattr(core, "decode_request", decode)
 
 
 def answers_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an API that the neighbour does not use."""
 
-    def encode(response: Any, version: int) -> bytes:
-        made = whole(response, version)
-        return made[:-1] if type(response).__name__ == "ListGroupsResponse" else made
+    def write(out: bytearray, response: Any, version: int) -> None:
+        write_response(out, response, version)
+        if type(response).__name__ == "ListGroupsResponse":
+            del out[-1]
 
-    whole = core._encode
-    monkeypatch.setattr(core, "_encode", encode)
+    monkeypatch.setattr(core, "write_response", write)
 
 
 def nonsense_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,12 @@ class ProducerCore(ReportingCore):
         self.closed = False
         runtime = cluster.runtime
         self._wake = wake
-        self.accumulator = Accumulator.of(config, runtime, wake=lambda: wake(self.sender.wake), in_runtime=wake)
+
+        def wake_later() -> None:
+            """Wake the sender one turn later, so that a commit that follows at once closes the chunk before."""
+            wake(lambda: wake(self.sender.wake))
+
+        self.accumulator = Accumulator.of(config, runtime, wake=wake_later, in_runtime=wake)
         self.accumulator.check = self.check_sending
         self.sender = Sender(cluster, config, self.accumulator, caller=caller)
         self._told_of_unit = False

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.partition_queue import PartitionQueue
+from fencepost.client.producer.ready_batches import ReadyBatches
+from fencepost.config import ProducerConfig
 from fencepost.errors import (
     ClosedError,
     DataLossError,
@@ -41,6 +46,35 @@ def test_batches_go_out_in_order_and_numbered() -> None:
     for producer_id, epoch, sequence, count in broker.batches:
         assert (producer_id, epoch, sequence) == (71, 0, expected)
         expected += count
+
+
+def test_a_flush_right_after_a_record_costs_no_turn_of_the_sender(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Called from another thread, both reach the loop together, and the flush begins as a task."""
+    turns: list[int] = []
+    expire = ReadyBatches.expire
+
+    def counted(self: ReadyBatches, now_ms: int) -> None:
+        turns.append(now_ms)
+        expire(self, now_ms)
+
+    async def body(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        config = ProducerConfig.make({"bootstrap_servers": "broker:9092"})
+        producer = ProducerCore(Cluster(world.runtime, config), config, wake=loop.call_soon)
+        await world.fate(producer.append("t", b"first"))
+        await world.runtime.sleep_ms(1_000)
+        monkeypatch.setattr(ReadyBatches, "expire", counted)
+        producer.append("t", b"second")
+        flushes: list[asyncio.Task[None]] = []
+        loop.call_soon(lambda: flushes.append(loop.create_task(producer.flush())))
+        await asyncio.sleep(0)
+        await flushes[0]
+        assert len(turns) == 2, "one that sends the batch, and one after its answer"
+        await producer.close()
+
+    run(body)
 
 
 def test_a_lost_answer_sends_the_same_sequence_again() -> None:
