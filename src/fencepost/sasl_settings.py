@@ -88,7 +88,7 @@ def identity_of_jaas(line: str) -> KerberosIdentity:
         raise ConfigurationError("sasl_jaas_config: useKeyTab=true needs keyTab, the file's path")
     if not by_keytab and not by_cache:
         raise ConfigurationError(
-            "sasl_jaas_config: useKeyTab=true or useTicketCache=true is needed; nobody is asked for a password"
+            "sasl_jaas_config: useKeyTab=true or useTicketCache=true is needed; the client cannot ask for a password"
         )
     return identity
 

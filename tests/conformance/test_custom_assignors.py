@@ -213,6 +213,6 @@ def test_partitions_that_nobody_gets_are_logged(
     poll_until([one], lambda: sizes(one) == [2])
     words = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert (
-        f"group {group!r}: the assignor 'weighted' gives 1 partitions to no member, and nobody reads them: {topic}-2"
+        f"group {group!r}: the assignor 'weighted' leaves 1 partitions unassigned, and they are not read: {topic}-2"
         in words
     )

@@ -127,7 +127,7 @@ def test_an_abort_by_somebody_else_is_no_timeout(broker: BrokerUnderTest, admin:
         producer.send(topic, b"v")
         note = producer.prepare_transaction()
         admin.complete(name, note, commit=False)
-        with pytest.raises(PreparedTransactionLostError, match="somebody else has aborted it"):
+        with pytest.raises(PreparedTransactionLostError, match="another client has aborted it"):
             producer.complete_transaction(note)
         assert producer.metrics()["transaction_timed_out_total"] == 0
 

@@ -82,7 +82,7 @@ def test_records_that_are_deleted_under_a_query(both: SideBySide, topics: Topics
         seen = both.stream(OURS, asked, cut={"0": 5, "1": 3}, trigger=trigger)
         assert {(partition, offset) for _, partition, offset, *_ in seen["rows"]} == there, fails
         told = seen.get("error", "")
-        lost = "DataLossError" in told and f"{topic}-0: offsets 2 to 4 are not there any more" in told
+        lost = "DataLossError" in told and f"{topic}-0: offsets 2 to 4 do not exist any more" in told
         assert lost if fails == "true" else not told, told
 
 

@@ -164,7 +164,7 @@ def test_nothing_is_claimed_or_aborted_before_the_refusal(query: Query, another_
     with pytest.raises(UnknownQueryError):
         query.plan(1, decision_topic=elsewhere)
     name = StreamWriter(query.options, COLUMNS).name
-    with pytest.raises(UnknownQueryError, match=r"made again, or decision\.topic is another"):
+    with pytest.raises(UnknownQueryError, match=r"created again, or decision\.topic has changed"):
         resolve_sink(query.servers, name, decision_topic=elsewhere)
     another_process()
     assert isinstance(query.batch(1), Skipped)

@@ -439,7 +439,7 @@ def test_finished_offsets_are_shown_to_a_group(
     assert committed() == {TopicPartition(topic.name, 0): 3}
     monkeypatch.setattr("fencepost.spark.source.reader.COMMIT_PATIENCE_MS", 500)
     reader.commit({"no-such-topic": {"0": 2}})
-    assert f"group '{group}' was not told" in caplog.text
+    assert f"the offsets were not committed to group '{group}'" in caplog.text
 
 
 def test_new_topics_that_fit_the_pattern_are_found_while_running(broker: Broker) -> None:

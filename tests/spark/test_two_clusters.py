@@ -61,7 +61,7 @@ def test_the_source_refuses_another_clusters_topic(spark: Any, clusters: tuple[s
     run(spark, one, tmp_path)
     add(other, RECORDS)
     for _ in range(2):
-        with pytest.raises(StreamingQueryException, match="DataLossError: topic in was deleted and made again"):
+        with pytest.raises(StreamingQueryException, match="DataLossError: topic in was deleted and created again"):
             run(spark, other, tmp_path)
     assert values(other) == Counter()
     add(one, RECORDS)
@@ -83,7 +83,7 @@ def test_the_sink_refuses_a_query_of_another_cluster(
     assert values(other) == Counter()
     add(one, RECORDS)
     # Spark has planned batch 1 with the other cluster's offsets. They do not fit, and are told.
-    with pytest.raises(StreamingQueryException, match="DataLossError: topic in was deleted and made again"):
+    with pytest.raises(StreamingQueryException, match="DataLossError: topic in was deleted and created again"):
         run(spark, one, tmp_path)
     # The remedy of docs/spark.md.
     assert not (tmp_path / "checkpoint" / "commits" / "1").exists()

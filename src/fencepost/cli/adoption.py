@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["adopt", "release"]
 
 UNDECIDED: Final = 3
-CHOICES: Final = """nothing was written. Either let the query tell the rows of the batch, and compare them:
-  1. start the query as it was once more, with the sink replaced by
+CHOICES: Final = """nothing was written. Either let the query compute the rows of the batch, and compare them:
+  1. start the query unchanged once more, with the sink replaced by
      .foreachBatch(fencepost.spark.describe_batch("batch.rows", topic=...)); it writes nothing, and ends with an error
   2. give the file: --rows batch.rows
-     (of a batch that is partly there: with keep_rows=True, and --begun missing writes what the output lacks)
-or look at the output yourself, and say --begun again (nothing of the batch is there) or --begun done (all of it is)"""
-NO_TRACE: Final = "a query that waits for new records leaves no trace: stop it before you go on"
+     (if a part of the batch is in the output: with keep_rows=True, and --begun missing writes the missing rows)
+or look at the output yourself, and add --begun again (no row of the batch is there) or --begun done (all are)"""
+NO_TRACE: Final = "the command cannot detect a query that waits for new records: stop the query first"
 
 CheckpointFolder = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", callback=named, help="Its checkpointLocation, in local files.")
@@ -219,7 +219,7 @@ def _writes(found: Looked) -> str:
     if found.writes is None:
         return ""
     last = found.writes.last_ms
-    when = "nobody has written to the output lately" if last is None else f"the last write to it was at {_moment(last)}"
+    when = "no recent write to it is known" if last is None else f"the last write to it was at {_moment(last)}"
     return f"the brokers know {found.writes.producers} producers of the output, {when}; "
 
 

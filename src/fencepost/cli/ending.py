@@ -112,7 +112,7 @@ def ending_of(session: Session, transactional_id: str, *, commit: bool) -> Plann
             f"{partition_words(found.partitions, MOST_NAMED)}): whoever keeps its state is to decide it, and may have "
             "done so"
         )
-        advice = "ask there; if nobody will ever decide it, say --even-if-prepared"
+        advice = "ask its owner; if no owner exists any more, add --even-if-prepared"
         objections.append(Objection(reason, Consent.EVEN_IF_PREPARED, advice))
     return PlannedEnding(found, commit, tuple(objections), must_enlist(session.link.admin.cluster))
 
@@ -129,7 +129,7 @@ def gone_from(session: Session, transactional_id: str, prepared: PreparedTransac
     topics = run(admin.describe_topics(sorted({at.topic for at in found.partitions})))
     there = [at for at in found.partitions if at.topic in topics and at.partition in topics[at.topic].partitions]
     gone = [
-        f"{at.topic}-{at.partition} does not exist any more, and what the transaction wrote there is lost"
+        f"{at.topic}-{at.partition} does not exist any more, and the transaction's records there are lost"
         for at in found.partitions
         if at not in there
     ]
@@ -140,7 +140,9 @@ def gone_from(session: Session, transactional_id: str, prepared: PreparedTransac
         began = [each.transaction_start_offset for each in producers[at] if each.producer_id == prepared.producer_id]
         start, name = starts[at].offset, f"{at.topic}-{at.partition}"
         if not began or began[0] < 0:
-            gone.append(f"{name} has nothing of the transaction: the topic was made anew, or its records were deleted")
+            gone.append(
+                f"{name} has nothing of the transaction: the topic was created again, or its records were deleted"
+            )
         elif start > began[0]:
             gone.append(f"{name} begins at {start}, so the transaction's records from {began[0]} on are deleted there")
     return gone

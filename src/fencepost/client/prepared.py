@@ -129,7 +129,7 @@ def settle_commit(transactional_id: str, prepared: PreparedTransaction, found: P
         )
     if found.ending is Ending.ABORTED:
         raise PreparedTransactionLostError(
-            f"{what} was to be committed, but somebody else has aborted it: an administrator, another decider, or a "
+            f"{what} was to be committed, but another client has aborted it: an administrator, another decider, or a "
             f"producer that took over the id ({found.words})"
         )
     if found.ending is Ending.OPEN:
@@ -142,7 +142,7 @@ def unknown_outcome(
 ) -> TransactionOutcomeUnknownError:
     """Return the error for a transaction that may have been committed or aborted."""
     return TransactionOutcomeUnknownError(
-        f"nobody can tell whether transaction {prepared} of {transactional_id!r} was committed or aborted: EndTxn was "
+        f"it is unknown if transaction {prepared} of {transactional_id!r} was committed or aborted: EndTxn was "
         f"refused or not possible, and {found.words}. Look for its records with a read_committed consumer before "
         "anything is decided about them"
     )

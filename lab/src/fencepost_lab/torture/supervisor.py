@@ -114,7 +114,7 @@ class Torture:
                 try:
                     self._start_workers(options.access.proxied(f"127.0.0.1:{proxy.port}"), chance)
                     self._await_work()
-                    self.say("everybody is at work: the faults begin")
+                    self.say("all clients are at work: the faults begin")
                     self._storm(chance, proxy)
                 except KeyboardInterrupt:
                     self.say("stopped: checking what there is")

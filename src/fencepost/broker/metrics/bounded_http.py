@@ -151,7 +151,7 @@ class BoundedServer(ThreadingHTTPServer):
         try:
             request.sendall(_BUSY)
         except OSError as error:
-            self.log.debug("%s was not told that there are too many: %s", client_address, error)
+            self.log.debug("%s could not be sent the status 503: %s", client_address, error)
         self.shutdown_request(request)
 
 

@@ -227,8 +227,8 @@ class SharePartitions:
         if given_up and (times := self._given_up.hit(now_ms)):
             topic = self._topics.by_id(key.topic_id)
             _log.warning(
-                "share group %r gives up offset %s of %s-%s: it was delivered as often as it may be "
-                "(share.delivery.count.limit) and nobody accepted it; %d such answers since the last such message",
+                "share group %r gives up offset %s of %s-%s: it was delivered share.delivery.count.limit times, and no "
+                "member accepted it; %d such answers since the last such message",
                 *(key.group_id, given_up[0], key.topic_id if topic is None else topic.name, key.partition, times),
             )
 

@@ -221,7 +221,9 @@ class Cleaner:
             result()
         except Exception as error:  # noqa: BLE001 - it is told, and costs this partition only
             if compaction.is_swapping and isinstance(error, OSError) and changed_nothing(error):
-                _log.error("%s: compaction goes on when the disk takes its changes: %s", partition.directory, error)
+                _log.error(
+                    "%s: the disk refused a change of the compaction, which tries again: %s", partition.directory, error
+                )
                 self._timers.at(self._now.ms + _REFUSAL_PAUSE_MS, self._step)
             else:
                 self._gave_up(partition, compaction, error)

@@ -37,8 +37,8 @@ def tell_damage(partition: Partition, metrics: Metrics, first_offset: int, next_
     metrics.count("damaged_places")
     metrics.count("damaged_offsets", next_offset - first_offset)
     _log.error(
-        "topic %s partition %s: offsets %s to %s cannot be read: %s. What is there stays as it is, the rest is served, "
-        "and the offsets are not given out again",
+        "topic %s partition %s: offsets %s to %s cannot be read: %s. The broker serves all "
+        "other records, keeps the damaged bytes, and does not assign these offsets again",
         *(partition.topic.name, partition.index, first_offset, next_offset - 1, place),
     )
 

@@ -150,7 +150,9 @@ def _all_or_what_came(
         lost, failure = error.records, failure or error
     written = 0 if is_transaction and not is_done else writing.count - lost
     unknown = isinstance(failure, KafkaError) and failure.may_have_taken_effect
-    words = "it is not known what was written" if unknown else f"{written} records written to {writing.topic}"
+    words = (
+        "it is unknown how many records were written" if unknown else f"{written} records written to {writing.topic}"
+    )
     if failure is not None:
         refuse(f"{failure}\n{words}")
     sys.stderr.write(f"{words}\n")

@@ -307,7 +307,7 @@ class ClusterMonitor:
                 with self._keeping:
                     self._kept.clear()
         except KafkaError as error:
-            doubt = "it may have been done all the same; " if error.may_have_taken_effect else ""
+            doubt = "the change may have been made; " if error.may_have_taken_effect else ""
             raise HttpRefusal(409, f"{doubt}{error}") from error
         self._wake.set()
         return done

@@ -146,7 +146,7 @@ class Fetcher:
                 self._not_before_ms[node] = self._runtime.now_ms() + reply.throttle_ms
             if reply.session_error:
                 self._metrics.fetch_session_restarts_total += 1
-                log.debug("broker %d has no fetch session of ours any more (%d)", node, reply.session_error)
+                log.debug("broker %d has dropped the fetch session (%d)", node, reply.session_error)
             await self._take(session, reply.answers, versions)
         except (DisconnectedError, KafkaTimeoutError) as error:
             self._metrics.fetch_failed_total += 1
@@ -244,4 +244,4 @@ class Fetcher:
             try:
                 await close_session(self._cluster, node, session, self._settings)
             except KafkaError as error:
-                log.debug("broker %d: the fetch session expires by itself: %s", node, error)
+                log.debug("broker %d: the fetch session was not closed, and will expire: %s", node, error)

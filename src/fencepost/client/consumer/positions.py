@@ -74,7 +74,7 @@ class Positions:
             if topic is None or topic.topic_id is place.topic_id:
                 continue
             if not self._reading.is_of(at, topic.topic_id):
-                log.warning("%s-%d: the topic was deleted and made anew; it is read from its first record on", *at)
+                log.warning("%s-%d: the topic was deleted and created again; it is read from its first record on", *at)
         # Also during a back-off: partitions to check are not fetched.
         to_check = not self._checking and self._to_check()
         if self._runtime.now_ms() < self._not_before_ms:
@@ -358,7 +358,7 @@ class Positions:
                 divergent_offset=-1 if undefined else end.end_offset,
             )
             return None
-        log.warning("%s; reading goes on %s", what, "by auto_offset_reset" if undefined else "from there")
+        log.warning("%s; reading continues %s", what, "by auto_offset_reset" if undefined else "from there")
         if undefined:
             self._runtime.spawn(self.out_of_range(partition))  # the committed offset may be the truncated one
         else:

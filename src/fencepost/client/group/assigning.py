@@ -60,7 +60,7 @@ class Assignors:
         idle = unassigned(members, partitions, assignments, cooperative=strategy.cooperative)
         if idle:
             log.warning(
-                "group %r: the assignor %r gives %d partitions to no member, and nobody reads them: %s%s",
+                "group %r: the assignor %r leaves %d partitions unassigned, and they are not read: %s%s",
                 self._group_id,
                 strategy.name,
                 len(idle),
@@ -78,7 +78,7 @@ class Assignors:
         try:
             await self._call(strategy, strategy.on_assignment, assignment, metadata)
         except GroupConfigurationError:
-            log.exception("group %r: the assignor %r was not told its assignment", self._group_id, strategy.name)
+            log.exception("group %r: on_assignment of the assignor %r failed", self._group_id, strategy.name)
 
     def _chosen(self, name: str | None) -> PartitionAssignor:
         if name not in self._all:

@@ -308,7 +308,7 @@ class ClassicMember(Member):
         try:
             await self._cluster.refresh(topics, self._runtime.now_ms() + LOOK_PATIENCE_MS)
         except (DisconnectedError, KafkaTimeoutError) as error:
-            log.warning("group %r: assigning by what is known of the topics: %s", self._group_id, error)
+            log.warning("group %r: assigning with older metadata of the topics: %s", self._group_id, error)
             self._look_again_ms = 0
 
     # --- heartbeats ---

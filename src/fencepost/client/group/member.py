@@ -196,7 +196,7 @@ class Member:
         if self._runtime.now_ms() - self._last_poll_ms <= self._config.max_poll_interval_ms:
             return False
         log.warning(
-            "group %r: no poll for max_poll_interval_ms (%d ms); leaving so that others can go on",
+            "group %r: no poll for max_poll_interval_ms (%d ms); leaving, so that other members get the partitions",
             self._group_id,
             self._config.max_poll_interval_ms,
         )
@@ -257,7 +257,7 @@ class Member:
                 await self._cluster.refresh(topics, deadline_ms)
                 self._tell_of(topics)
         except (DisconnectedError, KafkaTimeoutError) as error:
-            log.info("group %r: metadata is not there yet: %s", self._group_id, error)
+            log.info("group %r: no metadata of its topics yet: %s", self._group_id, error)
         except KafkaError as error:
             log.warning("group %r: metadata: %s", self._group_id, error)
         finally:

@@ -226,7 +226,9 @@ class IoThread:
                 self.loop.run_forever()
                 ended = True
             except BaseException:  # SystemExit and similar, from a function of the application
-                log.exception("a function of the application tried to end the thread of all clients, which goes on")
+                log.exception(
+                    "a function of the application raised an exception that ends threads; the I/O thread continues"
+                )
         self.loop.close()
 
     def stop(self) -> None:

@@ -57,7 +57,7 @@ class Contexts:
         except ConfigurationError as error:
             if str(error) != self._told:
                 self._told = str(error)
-                log.warning("TLS goes on with the former certificates, because the new ones cannot be read: %s", error)
+                log.warning("TLS uses the former certificates, because the new ones cannot be read: %s", error)
         else:
             self._seen, self._told = now, ""
             log.info("TLS: the certificates were read again, because a file has changed")

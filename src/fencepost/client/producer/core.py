@@ -308,7 +308,7 @@ class ProducerCore(ReportingCore):
         except TransactionCommittedError as finding:
             if self.owed_abort is None or self.owed_abort.consumer is None:
                 raise
-            log.warning("%s; its consumer's group goes on behind it", finding)
+            log.warning("%s; the consumer's group continues after it", finding)
 
     async def close_after(self, error: BaseException) -> None:
         """Close because of `error`, which the caller raises again.

@@ -69,7 +69,7 @@ def made_anew(written: Mapping[str, UUID], topic: str, topic_id: UUID | None) ->
     """Return the error if the topic was re-created after records of the transaction were `written`, or None."""
     if topic_id is None or written.get(topic, topic_id) == topic_id:
         return None
-    words = "was deleted and made anew: records of this transaction may be gone with the old topic"
+    words = "was deleted and created again: records of this transaction may have been deleted with it"
     return TransactionAbortableError(f"topic {topic!r} {words}")
 
 

@@ -407,7 +407,9 @@ class Sender:
             return -1
         if anew and known.partitions and queue.partition not in known.partitions:
             count = len(known.partitions)
-            words = f"{queue.name} is gone: the topic was deleted and made anew with {count} partitions"
+            words = (
+                f"{queue.name} does not exist any more: the topic was deleted and created again with {count} partitions"
+            )
             while queue.pending:  # the partition will not return: fail now instead of after the delivery timeout
                 self._ready.give_up_next(queue, RecordRejectedError(words))
             return -1

@@ -76,7 +76,7 @@ def committed_words(transactional_id: str, *, unanswered: bool) -> str:
     """Return the reason why an abort came too late."""
     if unanswered:
         return f"the unanswered or interrupted commit of {transactional_id!r} had taken effect"
-    return f"the transaction of {transactional_id!r} is committed: somebody else has carried out a decision to commit"
+    return f"the transaction of {transactional_id!r} is committed: another client has carried out a decision to commit"
 
 
 def ended_before(transactional_id: str, ending: Ending) -> AbortableError:
@@ -87,14 +87,14 @@ def ended_before(transactional_id: str, ending: Ending) -> AbortableError:
             "ended it"
         )
     return TransactionAbortableError(
-        f"somebody else has aborted the transaction of {transactional_id!r}, by its producer id and epoch: an "
-        "administrator, or whoever decides for it"
+        f"another client has aborted the transaction of {transactional_id!r}, by its producer id and epoch: an "
+        "administrator, or the owner of its decision"
     )
 
 
 def stuck(lacking: UnsupportedVersionError) -> KafkaError:
     """Return the error of a producer whose next sequences are unknown. Kafka before 2.5 gives it no new epoch."""
-    words = "so this producer cannot go on: close it, make a new one, and repeat what was not committed"
+    words = "so this producer cannot continue: close it, create a new one, and repeat the uncommitted work"
     return UnsupportedVersionError(f"{lacking}; {words}", code=lacking.code)
 
 

@@ -121,7 +121,7 @@ class TransactionBlock:
             return
         if self._consumer is None or self._consumer is not owed.consumer:
             raise committed
-        log.warning("%s; the consumer goes on behind it", committed)
+        log.warning("%s; the consumer continues after it", committed)
 
     def _begin(self) -> None:
         if self._consumer is not None:

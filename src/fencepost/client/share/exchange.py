@@ -367,7 +367,7 @@ class Exchange:
         """Raise ProtocolError if the response lacks partitions of the request's acknowledgements."""
         if untold:
             names = ", ".join(f"{name.topic}-{name.partition}" for name in map(self._names.__getitem__, untold))
-            raise ProtocolError(f"{connection.name} left what was acknowledged of {names} out of its answer")
+            raise ProtocolError(f"{connection.name} did not answer the acknowledgements of {names}")
 
     def _answered(self, place: SharePlace, said: Said, code: int, words: str | None, report: Report | None) -> None:
         name = self._names[place]

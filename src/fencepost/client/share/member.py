@@ -191,7 +191,7 @@ class ShareMember:
             if unnamed:
                 await self._cluster.learn_topic_ids(unnamed, deadline_ms)
         except (DisconnectedError, KafkaTimeoutError) as error:
-            log.warning("share group %r: metadata is not there yet: %s", self._group_id, error)
+            log.warning("share group %r: no metadata of its topics yet: %s", self._group_id, error)
         names = self._names()
         places = {
             place: TopicPartition(names[place.topic_id], place.partition)

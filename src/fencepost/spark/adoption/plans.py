@@ -168,7 +168,7 @@ def adoption(
         return Move(None, _beginning(sink, checkpoint, first, about), words)
     if not checkpoint.is_begun:
         decision = _decision(checkpoint, sink, last, None, None)
-        words = f"batch {last} is finished; the query goes on here with batch {last + 1}"
+        words = f"batch {last} is finished; the query continues here with batch {last + 1}"
         return Move(decision, _beginning(sink, checkpoint, last + 1, about), words)
     if _is_judged(checkpoint, sink, topics):
         return Move(None, None, AGAIN.format(last))
@@ -246,7 +246,7 @@ def release(checkpoint: Checkpoint, sink: SinkFacts) -> Move:
             f"batch {last} is in the output, and Spark has not noted that it is finished: Spark's own sink would write "
             "it again. Run the query here once more with trigger(availableNow=True), and release it then"
         )
-    words = f"the query goes on elsewhere with batch {last + 1}"
+    words = f"the query continues elsewhere with batch {last + 1}"
     if checkpoint.is_begun:
         words = f"nothing of batch {last}, which was begun, is in the output: Spark's own connector writes it again"
     mark = Beginning(sink.name, checkpoint.query_id, 0) if known is None else known

@@ -51,8 +51,8 @@ class ForeignTransactions(NamedTuple):
         """Return the text for a person."""
         return (
             f"sink {self.sink!r} has {self.transactions} open transactions on topic {topic!r}, the oldest "
-            f"{self.oldest_ms / 1000:.0f} s old: readers of committed records wait for them. If nobody runs that sink "
-            f"any more (it may be an earlier sink.id of this query), finish it: {resolve(self.sink)}"
+            f"{self.oldest_ms / 1000:.0f} s old: readers of committed records wait for them. If no query uses that "
+            f"sink any more (it may be an earlier sink.id of this query), finish it: {resolve(self.sink)}"
         )
 
 
@@ -87,7 +87,7 @@ def begun_exactly_once(sink: str, open_count: int) -> str:
     """Return the reason why a query with delivery=at-least-once must not start yet."""
     return (
         f"delivery=at-least-once, but sink {sink!r} has {open_count} open transactions of a run that wrote exactly "
-        "once: nobody would finish them, and readers of committed records would wait for them. Stop that run, then "
+        "once: they would stay open, and readers of committed records would wait for them. Stop that run, then "
         f"{resolve(sink)}, then start this query"
     )
 
@@ -188,11 +188,11 @@ def moved_away(query: Beginning, own: KnownQuery, first_batch: int | None) -> st
 def unknown_sink(sink: str, topic: str) -> str:
     """Return the reason not to claim a sink that has decided a batch but has no record in the decision topic."""
     return (
-        f"the brokers say that sink {sink!r} has decided a batch, and topic {topic!r} knows nothing of the sink: it "
-        "was deleted or made again, or decision.topic is another than before. Nothing was written or aborted. Set it "
-        "back. If it is gone for good, look for what the sink has open (`fencepost transactions list --prefix "
-        "fencepost-sink/`), end it (`fencepost transactions commit` or `abort`), and say with option first.batch which "
-        "batch comes next"
+        f"the brokers say that sink {sink!r} has decided a batch, and topic {topic!r} has no record of the sink: the "
+        "topic was deleted or created again, or decision.topic has changed. Nothing was written or aborted. Restore "
+        "the option or the topic. If the topic is lost, find the sink's open transactions (`fencepost transactions "
+        "list --prefix fencepost-sink/`), end them (`fencepost transactions commit` or `abort`), and name the next "
+        "batch with the option first.batch"
     )
 
 

@@ -212,7 +212,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
             link.io.run(group_offsets.commit(link.admin.cluster, GroupMetadata(group), positions, deadline_ms))
         except KafkaError as error:
             # The group's offsets are only for display, so the query continues, and the next batch tries again.
-            log.warning("group %r was not told the offsets: %s", group, error)
+            log.warning("the offsets were not committed to group %r: %s", group, error)
         else:
             self._shown = offsets
 

@@ -117,7 +117,7 @@ class Source:
         """Return the topics that were deleted and created again. Each is reported as a data loss."""
         topics = ranges.made_again(before, after)
         for name in sorted(topics):
-            self._report_loss(f"topic {name} was deleted and made again: what was not read of it is gone", name)
+            self._report_loss(f"topic {name} was deleted and created again: its unread records are lost", name)
         return topics
 
     def _patiently(self, ask: Callable[[], T]) -> T:
@@ -257,7 +257,7 @@ class Source:
         return ranges.split(made, self._options.min_partitions, self._options.max_records)
 
     def _lost(self, partition: TopicPartition, wanted: int, there: int) -> None:
-        words = f"{partition.topic}-{partition.partition}: offsets {wanted} to {there - 1} are not there any more"
+        words = f"{partition.topic}-{partition.partition}: offsets {wanted} to {there - 1} do not exist any more"
         self._report_loss(words, partition.topic, partition.partition, there)
 
     def _report_loss(self, words: str, topic: str, partition: int = -1, there: int = -1) -> None:
@@ -268,7 +268,7 @@ class Source:
                 partition=partition,
                 log_start_offset=there,
             )
-        log.warning("%s; failOnDataLoss is false, so reading goes on with what is there", words)
+        log.warning("%s; failOnDataLoss is false, so the query continues without these records", words)
 
     # --- reading, in a task ---
 

@@ -48,4 +48,4 @@ def test_no_record_of_a_topic_made_anew_is_skipped(
                     if len(read) >= NEW:
                         break
     assert read == [b"new %d" % number for number in range(NEW)]
-    assert "the topic was deleted and made anew" in caplog.text
+    assert "the topic was deleted and created again" in caplog.text

@@ -160,7 +160,7 @@ def test_a_failure_of_on_assignment_is_logged(caplog: pytest.LogCaptureFixture) 
 
     run(body)
     (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert record.getMessage() == "group 'g': the assignor 'custom' was not told its assignment"
+    assert record.getMessage() == "group 'g': on_assignment of the assignor 'custom' failed"
     assert "of the application" in (record.exc_text or "")
 
 
@@ -202,7 +202,7 @@ def test_partitions_without_a_member_are_logged(caplog: pytest.LogCaptureFixture
     run(body)
     (words,) = [record.getMessage() for record in caplog.records]
     assert words == (
-        "group 'g': the assignor 'custom' gives 7 partitions to no member, and nobody reads them: "
+        "group 'g': the assignor 'custom' leaves 7 partitions unassigned, and they are not read: "
         "t-1, t-2, t-3, t-4, t-5, ..."
     )
 

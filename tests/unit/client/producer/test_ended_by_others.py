@@ -123,7 +123,7 @@ def test_only_what_is_aborted_is_lost(broker: fencepost.Broker, way: Way, later:
     aborted_by_admin(broker, note)
     for act in later:
         act(broker, note)
-    with pytest.raises(PreparedTransactionLostError, match="somebody else has aborted it"):
+    with pytest.raises(PreparedTransactionLostError, match="another client has aborted it"):
         way(broker, note)
     aborted_by_admin(broker, note)
     assert read_all(broker, "t") == []
@@ -190,7 +190,7 @@ def test_a_decision_to_abort_beside_a_live_producer_is_told_as_that(broker: fenc
         producer.send("t", b"v")
         note = producer.prepare_transaction()
         aborted_by_admin(broker, note)
-        with pytest.raises(PreparedTransactionLostError, match="somebody else has aborted it"):
+        with pytest.raises(PreparedTransactionLostError, match="another client has aborted it"):
             producer.complete_transaction(note)
         assert producer.metrics()["transaction_timed_out_total"] == 0
 
@@ -202,7 +202,7 @@ def test_a_decision_to_commit_beside_a_live_producer_is_told_as_that(broker: fen
         producer.send("t", b"v")
         note = producer.prepare_transaction()
         by_admin(broker, note)
-        with pytest.raises(TransactionCommittedError, match="somebody else has carried out"):
+        with pytest.raises(TransactionCommittedError, match="another client has carried out"):
             producer.abort_transaction()
         assert producer.complete_transaction(note)
         with producer.transaction():
@@ -216,7 +216,7 @@ def test_an_abort_beside_a_live_producer_that_has_not_prepared_is_no_timeout(bro
         producer.begin_transaction()
         producer.send("t", b"v").result()
         aborted_by_admin(broker, PreparedTransaction(producer.producer_id, producer.producer_epoch))
-        with pytest.raises(TransactionCommitFailedError, match="somebody else has aborted") as raised:
+        with pytest.raises(TransactionCommitFailedError, match="another client has aborted") as raised:
             producer.commit_transaction()
         assert isinstance(raised.value.__cause__, TransactionAbortableError)
         producer.abort_transaction()

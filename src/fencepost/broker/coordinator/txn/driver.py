@@ -357,7 +357,7 @@ class Transactions:
         self._runtime.on_time(now_ms, partial(self.coordinator.on_time, failed=self._not_decided), self._apply_due)
 
     def _not_decided(self, transactional_id: str, error: Exception) -> None:
-        subject = f"what is due of transactional id {transactional_id!r}"
+        subject = f"the due work of transactional id {transactional_id!r}"
         self._runtime.fence.failed(subject, error, "It is tried again in a second")
 
     def _apply_due(self, now_ms: int, result: Result[None]) -> None:

@@ -213,7 +213,7 @@ def _check_unknown(
     if kafka_rules:
         message = f"sequence {batch.first_sequence} begins a transaction; it must be 0"
         return ProducerRefusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, TRUE_LOG_START, message)
-    cause = "; the topic was made anew after it had been deleted" if is_earlier else ""
+    cause = "; the topic was deleted and created again" if is_earlier else ""
     return ProducerRefusal(
         ErrorCode.UNKNOWN_PRODUCER_ID,
         LOST_LOG_START if batch.transactional else TRUE_LOG_START,
