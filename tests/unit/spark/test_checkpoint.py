@@ -34,7 +34,12 @@ def folder(tmp_path: Path) -> Path:
     [
         ("/data/cp", "/data/cp"),
         ("file:/data/cp", "/data/cp"),
-        ("file:///data/my%20cp", "/data/my cp"),
+        ("file:///data/my%20cp", "/data/my%20cp"),  # Spark decodes nothing, and cuts nothing off
+        ("file:/data/cp#1?x=%", "/data/cp#1?x=%"),
+        ("File:/data/cp", "/data/cp"),
+        ("file://host/data/cp", "/data/cp"),
+        ("/data/other/../cp/.", "/data/cp"),
+        ("/data/[cp", "/data/[cp"),
         ("relative", "relative"),
         ("s3a://bucket/cp", None),
         ("hdfs://host:9000/cp", None),
@@ -49,6 +54,9 @@ def test_where_the_checkpoint_is(location: str | None, path: str | None) -> None
 def test_the_offsets_of_the_batch_and_of_the_one_before(folder: Path) -> None:
     planned = checkpoint.newest(folder)
     assert planned is not None
+    for name in ("9.tmp", ".9.replaced", "\N{SUPERSCRIPT TWO}"):  # no batch's name
+        (folder / "offsets" / name).write_text(text(90))
+    assert checkpoint.newest(folder) == planned
     assert checkpoint.save(folder, "q", 2, planned) == SourceOffsets(text(30), text(20))
     assert checkpoint.save(folder, "another", 2, planned) is None
     (folder / "offsets" / "2").write_text(text(35))  # Spark has planned the batch anew: this is a zombie

@@ -84,8 +84,8 @@ def test_a_task_id_needs_sixteen_bytes() -> None:
     ("one", "texts"),
     [
         ("/data/cp", ("/data/cp", "/data/cp/", "/data//cp", "file:/data/cp", "file:///data/cp", "file:///data/cp//")),
-        ("s3a://bucket/cp", ("s3a://bucket/cp", "s3a://bucket/cp/", "s3a://bucket//cp")),
-        ("hdfs:/cp", ("hdfs:/cp", "hdfs:///cp", "hdfs:///cp/")),
+        ("s3a://bucket/cp", ("s3a://bucket/cp", "s3a://bucket/cp/", "s3a://bucket//cp", "s3a://bucket/a/.././cp")),
+        ("hdfs:/cp", ("hdfs:/cp", "hdfs:///cp", "hdfs:///cp/", "hdfs:///other/../cp")),
         ("file://host/cp", ("file://host/cp/",)),
         ("/", ("/", "file:/", "file:///")),
         ("cp", ("cp", "cp/")),

@@ -10,11 +10,11 @@ The checkpoint's `metadata` has the query's id. It is the default of `sink.id`, 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import crc32c
 
@@ -44,16 +44,27 @@ __all__ = [
 
 OFFSETS = "offsets"
 METADATA = "metadata"
+_SCHEME: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
+_NUMBER: Final = re.compile("[0-9]+")
 
 
 def local_folder(location: str | None) -> Path | None:
-    """Return the checkpoint's folder; None if it is not in the local file system."""
+    """Return the checkpoint's folder; None if it is not in the local file system.
+
+    Reads the location as Hadoop's Path does: nothing in it is escaped, `#` and `?` are parts of names, and `..` takes
+    the name before it away, even if that is a symbolic link.
+    """
     if not location:
         return None
-    parts = urlsplit(location)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path))
-    return Path(location) if not parts.scheme else None
+    scheme = _SCHEME.match(location)
+    path = location
+    if scheme is not None:
+        if scheme[1].lower() != "file":
+            return None
+        path = location[scheme.end() :]
+        if path.startswith("//"):  # and a host, which is nothing for a local file
+            path = "/" + path[2:].partition("/")[2]
+    return Path(os.path.normpath(path))
 
 
 def query_of(folder: Path) -> str | None:
@@ -188,7 +199,7 @@ def _drop_checksum(path: Path) -> None:
 
 def _batches(folder: Path) -> list[int]:
     try:
-        return [int(path.name) for path in (folder / OFFSETS).iterdir() if path.name.isdigit()]
+        return [int(path.name) for path in (folder / OFFSETS).iterdir() if _NUMBER.fullmatch(path.name)]
     except (FileNotFoundError, PermissionError, NotADirectoryError):
         return []
 

@@ -11,6 +11,7 @@ the prefix of the sink "orders" also matches the ids of the sink "orders-eu", wh
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -91,13 +92,12 @@ def listing_pattern(sink: str) -> str:
 
 
 def of_location(checkpoint: str) -> str:
-    """Return a sink's name for a checkpoint's location. `/cp`, `/cp/`, `file:/cp` and `file:///cp` give the same."""
+    """Return a sink's name for a checkpoint's location. `/cp`, `/cp/`, `/x/../cp` and `file:///cp` give the same."""
     match = _LOCATION.fullmatch(checkpoint)
     if match is None:
         return checkpoint
     place = (match[1] or "").removesuffix("//")
-    path = re.sub("/{2,}", "/", match[2])
-    path = path if path == "/" else path.removesuffix("/")
+    path = posixpath.normpath(re.sub("/{2,}", "/", match[2])) if match[2] else ""
     return path if place == "file:" and path.startswith("/") else f"{place}{path}"
 
 
