@@ -171,6 +171,28 @@ def test_what_cannot_work_is_said_before_anything_is_opened(broker: Broker) -> N
     assert sink.epoch() == 0
 
 
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("decisions", ["__fencepost_decisions", "our-decisions"])
+def test_no_row_goes_to_the_topic_of_the_decisions(broker: Broker, decisions: str, delivery: str) -> None:
+    """Readers of decisions would wait for its transaction, or find a record that none can read."""
+    sink = Sink(broker)
+    options = {**sink.options, "delivery": delivery}
+    if not decisions.startswith("__"):
+        options["decision.topic"] = decisions
+    with pytest.raises(ConfigurationError, match=f"option topic.*{decisions}"):
+        StreamWriter({**options, "topic": decisions}, COLUMNS)
+    del options["topic"]
+    sink.link.io.run(sink.link.admin.create_topic(decisions, 16, configs={"cleanup.policy": "compact"}))
+    writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(options, [*COLUMNS, ("topic", "string")])))
+    columns = {"key": ["a", "b"], "value": ["1", "2"], "topic": [sink.name, decisions]}
+    with pytest.raises(ConfigurationError, match=f"column topic.*{decisions}"):
+        writer.write_partition(iter([pa.record_batch(columns)]), QUERY, 0)
+    with Consumer(broker.bootstrap_servers, auto_offset_reset="earliest", isolation_level="read_uncommitted") as reader:
+        reader.assign([TopicPartition(decisions, number) for number in range(16)])
+        assert b"b" not in [record.key for record in reader.poll(1000)]
+    assert sink.link.io.run(sink.link.admin.list_transactions(states=("Ongoing",))) == []
+
+
 def test_a_topic_that_does_not_exist_is_said_before_anything_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.spark.sink.runner.TOPIC_PATIENCE_MS", 500)
     with Broker({"auto.create.topics.enable": False}) as strict:

@@ -256,9 +256,13 @@ class SinkOptions:
         steps = SinkConfig(
             int(client.value("transaction_timeout_ms")) if timeout_is_given else None,
             milliseconds(options, "step.timeout", STEP_TIMEOUT_MS, 1),
-            options.get("decision.topic", DEFAULT_TOPIC),
+            options.get("decision.topic", DEFAULT_TOPIC).strip(),
             topic,
         )
+        if not steps.decision_topic:
+            raise ConfigurationError("option decision.topic is empty")
+        if topic == steps.decision_topic:
+            raise ConfigurationError(f"option topic={topic!r}: it is the decision topic, which takes no rows")
         required = options.get("require.guarantee")
         return cls(
             client,

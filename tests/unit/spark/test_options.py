@@ -71,6 +71,10 @@ def test_guarantee_timeout_and_topic() -> None:
         {"kafka.no.such.setting": "1"},
         {"kafka.bootstrap.servers": ""},
         {"sink.id": "x" * 2000},
+        {"decision.topic": ""},
+        {"decision.topic": " "},
+        {"topic": " d", "decision.topic": "d "},
+        {"topic": "__fencepost_decisions"},
     ],
 )
 def test_wrong_options_are_named(wrong: dict[str, str]) -> None:

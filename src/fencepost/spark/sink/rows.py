@@ -158,8 +158,21 @@ def producer_for(
     return AdoptedProducer(cluster, own, identity.pair.producer_id, identity.pair.epoch, limits, admit=admit)
 
 
-async def send_rows(producer: AdoptedProducer, topic: str | None, rows: pa.RecordBatch) -> None:
-    """Pass a chunk to the producer. Raises ConfigurationError for a row without a topic, and the first failure."""
-    if topic is None and rows.column("topic").null_count:
-        raise ConfigurationError("a row's topic is null; set option topic, or fill the column")
+async def send_rows(producer: AdoptedProducer, topic: str | None, rows: pa.RecordBatch, decisions: str) -> None:
+    """Pass a chunk to the producer.
+
+    Raises ConfigurationError for a row without a topic or for the topic `decisions`, and the first failure.
+    """
+    if topic is None:
+        _check_column(rows.column("topic"), decisions)
     await producer.send(topic, rows)
+
+
+def _check_column(topics: pa.Array, decisions: str) -> None:
+    import pyarrow.compute as pc
+
+    if topics.null_count:
+        raise ConfigurationError("a row's topic is null; set option topic, or fill the column")
+    # Readers of decisions would wait for the rows' transaction, and find records that they cannot read.
+    if pc.any(pc.equal(topics, decisions)).as_py():
+        raise ConfigurationError(f"column topic: {decisions!r} is the decision topic, which takes no rows")

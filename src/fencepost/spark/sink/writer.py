@@ -308,7 +308,7 @@ class SinkWriter:
                     content += content_of(chunk, parsed.topic)
                 largest = max(largest, largest_row(chunk))
                 old.look(chunk)
-                link.io.run(send_rows(producer, parsed.topic, chunk))
+                link.io.run(send_rows(producer, parsed.topic, chunk, parsed.steps.decision_topic))
             link.io.run(producer.flush())
             old.warn(link)
         except RecordRejectedError as error:
