@@ -27,7 +27,7 @@ from pyspark.sql import functions as fn
 from fencepost.spark import register
 from tests.spark.session import session
 
-PATIENCE_S = 600  # a query that takes longer hangs
+PATIENCE_S = 180  # a query that finishes no batch for so long hangs
 TRIGGERS: dict[str, dict[str, Any]] = {
     "available now": {"availableNow": True},
     "once": {"once": True},
@@ -93,8 +93,7 @@ class Cell:
             writer = writer.format(self._asked["format"]).options(**self._asked["options"])
             writer = writer.option("checkpointLocation", self._asked["checkpoint"])
             self._query = writer.trigger(availableNow=True).start()
-            if not self._query.awaitTermination(PATIENCE_S):
-                self._errors.append("it did not end")
+            self._await_end()
 
         self._catching(save if self._asked["way"] == "save" else start)
 
@@ -161,11 +160,20 @@ class Cell:
             self._query = writer.trigger(**trigger).start()
             if "processingTime" in trigger:
                 self._query.processAllAvailable()
-            elif not self._query.awaitTermination(PATIENCE_S):
-                self._query.stop()
-                self._errors.append("it did not end")
+            else:
+                self._await_end()
 
         self._catching(start)
+
+    def _await_end(self) -> None:
+        """Wait for the query's end, as long as it finishes batches. One that hangs is stopped."""
+        finished = None
+        while not self._query.awaitTermination(PATIENCE_S):
+            before, last = finished, self._query.lastProgress
+            finished = None if last is None else last["batchId"]
+            if finished == before:
+                self._query.stop()
+                self._errors.append("it did not end")
 
     def _keep_progress(self) -> None:
         if self._query is None:

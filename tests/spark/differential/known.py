@@ -74,12 +74,16 @@ def judge(found: Iterable[Seen], rows: list[Known]) -> tuple[list[Seen], list[st
 
 
 def report(unknown: Sequence[Seen], wrong: Sequence[str]) -> str:
-    """All of what `judge` has found, for a person: the cells with both outcomes in full. Empty if it found nothing."""
+    """All that `judge` has found, for a person: the cells, and all in which they differ. Empty if it found nothing."""
     lines = list(wrong)
     for seen in unknown:
         lines.append(f"unknown: {seen.cell}: {', '.join(seen.aspects())}")
         for whose, kind, outcome in zip(("Spark's own", "here"), seen.kinds, (seen.built_in, seen.ours), strict=True):
             lines.append(f"  {whose}: {kind}")
-            lines += [f"    {name}: {one}" for name, all_of in outcome.items() if name != "schema" for one in all_of]
-            lines.append(f"    schema: {outcome['schema']}")
+            differing = [name for name in outcome if name == "errors" or seen.built_in[name] != seen.ours[name]]
+            lines += [f"    {name}: {one}" for name in differing for one in _several(outcome[name])]
     return "\n".join(lines)
+
+
+def _several(told: str | list[object]) -> list[object]:
+    return [told] if isinstance(told, str) else told

@@ -35,7 +35,8 @@ BY_CHANCE: Final = (
 )
 THREADS: Final = 4
 AT_A_TIME: Final = 24  # cells whose streams are up together
-PATIENCE: Final = {"kafkaConsumer.pollTimeoutMs": "10000"}  # how long a task waits for records that never come
+# How long a task waits for records. They come, however busy the machine is, except to one cell of "held back".
+PATIENCE: Final = {"kafkaConsumer.pollTimeoutMs": "60000"}
 
 Cells = Mapping[Cell, Options]
 
