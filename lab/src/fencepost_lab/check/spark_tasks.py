@@ -153,7 +153,8 @@ class SinkHands:
         try:
             size = max(len(task.values) // 2, 1)
             for at in range(0, len(task.values), size):
-                await send_rows(producer, task.topic, _arrow(task.values[at : at + size], keyed=bool(at)))
+                rows = _arrow(task.values[at : at + size], keyed=bool(at))
+                await send_rows(producer, task.topic, rows, self._config.decision_topic)
                 await self._process.runtime.sleep_ms(task.pause_ms)
             if task.breaks:
                 raise RowsBroken(f"batch {task.batch}, partition {task.partition}")
