@@ -28,7 +28,7 @@ from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.effects import Close, Effect, Failed, GoOn, Reply
 from fencepost.broker.faults.table import FaultTable
-from fencepost.broker.metrics.log_rate_limit import Budget, Paces
+from fencepost.broker.metrics.log_rate_limit import Lines
 from fencepost.broker.security.login import Login, LoginState
 from fencepost.broker.security.mechanisms import LoginFailed
 from fencepost.broker.security.rights import ANONYMOUS
@@ -70,8 +70,7 @@ class BrokerCore(Core):
         self._faults = RequestFaults(FaultTable() if faults is None else faults)
         self._doubtful = InDoubtRequests(self.doubts)
         self._connections: dict[int, Connection] = {}
-        self._malformed = Paces()
-        self._failed_logins, self._login_lines = Paces(), Budget(20)
+        self._malformed, self._failed_logins = Lines("malformed requests"), Lines("failed logins")
         self._effects: list[Effect] = []
 
     def open(self, now_ms: int) -> None:
@@ -412,22 +411,16 @@ class BrokerCore(Core):
 
         Each cause is logged at a limited rate, because clients reconnect.
         """
-        if times := self._malformed.hit(now_ms, connection.host, str(error)):
-            again = f"; {times} times since the last such message" if times > 1 else ""
-            _log.warning("closing connection %s: %s%s", connection, error, again)
+        if (end := self._malformed.hit(now_ms, connection.host, str(error))) is not None:
+            _log.warning("closing connection %s: %s%s", connection, error, end)
 
     def login_failed(self, connection: Connection, why: str) -> None:
         """Log a failed login. Each name and address is logged at a limited rate."""
         self.metrics.count("failed_logins")
         tried = "" if connection.login is None else connection.login.tried[:_MOST_SHOWN]
-        times = self._failed_logins.hit(self.now.ms, connection.host, tried)
-        untold = self._login_lines.hit(self.now.ms) if times else None
-        if untold is None:
-            return
-        who = f" as {tried!r}" if tried else ""
-        again = f"; {times} times since the last such message" if times > 1 else ""
-        more = f"; {untold} messages about other failed logins were suppressed" if untold else ""
-        _rights_log.info("%s failed to log in%s: %s%s%s", connection, who, why, again, more)
+        if (end := self._failed_logins.hit(self.now.ms, connection.host, tried)) is not None:
+            who = f" as {tried!r}" if tried else ""
+            _rights_log.info("%s failed to log in%s: %s%s", connection, who, why, end)
 
     def request_failed(self, connection: Connection, error: Exception) -> None:
         """Close the connection of a request that raised an unexpected exception."""

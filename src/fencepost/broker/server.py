@@ -27,7 +27,7 @@ from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.gauges import take_snapshot
 from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.metrics.fence import WorkFailed
-from fencepost.broker.metrics.log_rate_limit import Pace, Paces
+from fencepost.broker.metrics.log_rate_limit import Lines, Pace
 from fencepost.broker.network.admission import Admission, connections_for
 from fencepost.broker.network.doors import Doors
 from fencepost.broker.network.key_source import KeySource
@@ -102,7 +102,7 @@ class BrokerServer:
             config.number("connections.max.idle.ms"),
         )
         self._refused, self._displaced, self._postponed = Pace(), Pace(), Pace()
-        self._handshakes = Paces()
+        self._handshakes = Lines("failed handshakes")
         self.now_ms = ClockWatch(self.clock, _steady_ms, self._time_jumped).now_ms
         """The broker's time, milliseconds since the epoch."""
         self._stopping = False
@@ -359,9 +359,8 @@ class BrokerServer:
     def handshake_failed(self, listener: Listener, host: str, why: str) -> None:
         """Log and count a failed TLS handshake."""
         self.core.metrics.count("failed_handshakes")
-        if times := self._handshakes.hit(_steady_ms(), listener.name, host, why):
-            again = f"; {times} times since the last such message" if times > 1 else ""
-            _log.warning("listener %s: a client at %s is refused: %s%s", listener.name, host, why, again)
+        if (end := self._handshakes.hit(_steady_ms(), listener.name, host, why)) is not None:
+            _log.warning("listener %s: a client at %s is refused: %s%s", listener.name, host, why, end)
 
     def untaken(self, connection_id: int, untaken_bytes: int) -> None:
         """Note the number of written bytes that the client has not read."""

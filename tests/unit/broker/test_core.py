@@ -12,6 +12,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.receiver import refused_size
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 
 
@@ -195,6 +196,25 @@ def test_clients_that_come_again_are_not_told_of_each_time(
     told = [line for line in caplog.messages if "closing connection" in line]
     assert [line.split()[2] for line in told] == ["10", "30", "31", "32"]
     assert told[-1].endswith("; 20 times since the last such message")
+
+
+def test_lines_about_malformed_requests_have_a_bound_whatever_is_in_them(
+    driver: BrokerDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The text of the error has a size that the client chooses."""
+
+    def refuse(connection: int) -> None:
+        driver.core.connected(driver.now_ms, connection, ("127.0.0.1", 9092), ("10.0.0.1", 60_000))
+        known = driver.core.connection(connection)
+        assert known is not None
+        driver.core.tell_malformed(driver.now_ms, known, refused_size(-connection, 100, {}))
+
+    for number in range(10, 510):
+        refuse(number)
+    assert len({line.partition(": ")[2] for line in caplog.messages}) == len(caplog.messages) == 20
+    driver.pass_time(10_000)
+    refuse(600)
+    assert caplog.messages[-1].endswith("size -600; 480 messages about other malformed requests were suppressed")
 
 
 def test_acks_0_tells_of_an_error_by_closing(driver: BrokerDriver) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["Budget", "Pace", "Paces"]
+__all__ = ["Lines", "Pace", "Paces"]
 
 _MOST: Final = 1_000
 
@@ -29,7 +29,7 @@ class Pace:
         return told
 
 
-class Budget:
+class _Budget:
     """Limit of `most` lines per `interval_ms`, on any subject."""
 
     __slots__ = ("_ends_ms", "_interval_ms", "_left", "_most", "_untold")
@@ -67,3 +67,25 @@ class Paces:
         if len(self._paces) > _MOST:
             del self._paces[next(iter(self._paces))]
         return pace.hit(now_ms)
+
+
+class Lines:
+    """A limit per subject, and one for all, because clients choose subjects: `most` lines per interval.
+
+    `about` names all subjects in the message about lines that were left out.
+    """
+
+    def __init__(self, about: str, most: int = 20) -> None:
+        self._about = about
+        self._paces = Paces()
+        self._budget = _Budget(most)
+
+    def hit(self, now_ms: int, *subject: str) -> str | None:
+        """Count an event. Return the end of its line, which names what was left out, or None if no line is due."""
+        times = self._paces.hit(now_ms, *subject)
+        untold = self._budget.hit(now_ms) if times else None
+        if untold is None:
+            return None
+        again = f"; {times} times since the last such message" if times > 1 else ""
+        more = f"; {untold} messages about other {self._about} were suppressed" if untold else ""
+        return again + more
