@@ -87,7 +87,7 @@ def configured_by(
     def decorate(init: Callable[[S, Config], None]) -> Callable[Concatenate[S, P], None]:
         @functools.wraps(init)
         def call(client: S, /, *args: P.args, **settings: P.kwargs) -> None:
-            made = config_type.make(_keywords(*args, **settings))
+            made = config_type.make(_keywords(type(client).__name__, args, settings))
             client._address = str(made.bootstrap_servers)
             init(client, made)
 
@@ -97,5 +97,14 @@ def configured_by(
     return decorate
 
 
-def _keywords(bootstrap_servers: Any, **settings: Any) -> dict[str, Any]:
-    return {"bootstrap_servers": bootstrap_servers, **settings}
+def _keywords(name: str, arguments: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return all arguments of a client's constructor by name. Raises TypeError with the name of the class."""
+    if len(arguments) > 1:
+        raise TypeError(f"{name}() takes one positional argument, bootstrap_servers, and settings by keyword")
+    if arguments and "bootstrap_servers" in settings:
+        raise TypeError(
+            f"{name}() got bootstrap_servers twice: its positional argument {arguments[0]!r:.80} is that, too"
+        )
+    if not arguments and "bootstrap_servers" not in settings:
+        raise TypeError(f"{name}() needs bootstrap_servers, as in {name}('localhost:9092')")
+    return {"bootstrap_servers": arguments[0], **settings} if arguments else settings

@@ -97,12 +97,13 @@ def test_each_face_holds_all_three_clients() -> None:
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__)
 def test_settings_are_refused_before_anything_is_started(client: type) -> None:
-    with pytest.raises(TypeError, match="bootstrap_servers"):
+    name = client.__name__
+    with pytest.raises(TypeError, match=rf"^{name}\(\) needs bootstrap_servers, as in {name}\('localhost:9092'\)$"):
         client()
-    with pytest.raises(TypeError, match="positional"):
+    with pytest.raises(TypeError, match=rf"^{name}\(\) takes one positional argument, bootstrap_servers, and settings"):
         client("h:1", 5)
-    with pytest.raises(TypeError, match="bootstrap_servers"):
-        client("h:1", bootstrap_servers="h:2")
+    with pytest.raises(TypeError, match=rf"^{name}\(\) got bootstrap_servers twice: .* 'orders' is that, too$"):
+        client("orders", bootstrap_servers="h:2")
     with pytest.raises(ConfigurationError, match=r"'linger_msec'; did you mean|unknown setting 'linger_msec'"):
         client("h:1", linger_msec=5)
     with pytest.raises(ConfigurationError, match=r"unknown setting 'linger\.msec'"):
