@@ -17,7 +17,7 @@ import numbers
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from fencepost.errors import ConfigurationError
@@ -315,3 +315,17 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def nearest(given: str, known: Collection[str], cutoff: float = 0.6) -> str | None:
+    """Return the known name that is most similar to `given`; None if none is similar enough (`cutoff`, 0 to 1)."""
+    import difflib  # imported here because only refusals need it
+
+    near = difflib.get_close_matches(given, known, n=1, cutoff=cutoff)
+    return near[0] if near else None
+
+
+def did_you_mean(given: str, known: Collection[str], cutoff: float = 0.6) -> str:
+    """Return the end of a refusal: "; did you mean 'NAME'?" with the nearest known name, or ""."""
+    near = nearest(given, known, cutoff)
+    return "" if near is None else f"; did you mean {near!r}?"

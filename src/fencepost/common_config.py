@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import logging
 import ssl
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from typing import Any, ClassVar, Final, Self, get_type_hints
 
-from fencepost.arguments import MAX_INT32, MOST_TEXT_BYTES
+from fencepost.arguments import MAX_INT32, MOST_TEXT_BYTES, nearest
 from fencepost.config_providers import resolved
 from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import (
@@ -452,5 +451,5 @@ def own_name(given: str) -> str:
 
 def _unknown(given: str, known: Mapping[str, object], spell: Callable[[str], str]) -> str:
     names = [*known, *(alias for alias, name in aliases().items() if name in known)]
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
-    return f"unknown setting {spell(given)!r}" + (f"; did you mean {spell(near[0])!r}?" if near else "")
+    near = nearest(given, names)
+    return f"unknown setting {spell(given)!r}" + (f"; did you mean {spell(near)!r}?" if near else "")

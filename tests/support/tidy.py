@@ -85,6 +85,7 @@ BELOW: dict[str, frozenset[str]] = {
     "compat": frozenset({"client", "common_config", "config", "errors", "extras", "protocol", "setting"}),
     "spark": frozenset(
         {
+            "arguments",
             "schemas",
             "client",
             "config",

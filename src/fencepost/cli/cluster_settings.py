@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import sys
@@ -16,6 +15,7 @@ from typing import Annotated, Final
 
 import typer
 
+from fencepost.arguments import did_you_mean
 from fencepost.cli.names import in_utf8, named, topic_named
 from fencepost.cli.output import failures_told, refuse
 from fencepost.cli.printable import printable
@@ -129,8 +129,7 @@ def _tell_unknown(variables: frozenset[str]) -> None:
     kinds = (AdminConfig, ConsumerConfig, ProducerConfig)
     known = {ENVIRONMENT + setting.name.upper() for config in kinds for setting in fields(config)} | {VARIABLE}
     for name in sorted(name for name in variables - known if name.startswith(ENVIRONMENT)):
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-        meant = f"; did you mean {near[0]}?" if near else ""
+        meant = did_you_mean(name, known, cutoff=0.8)
         sys.stderr.write(f"{printable(name)} in the environment is no setting and has no effect{meant}\n")
 
 

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Final, cast, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from fencepost.cli.help import Help, HelpRow, help_text, notes, number_words, range_words, terminal_width, usage_text
+from fencepost.cli.help import (
+    Help,
+    HelpRow,
+    help_text,
+    no_such_option,
+    notes,
+    number_words,
+    range_words,
+    terminal_width,
+    unexpected_argument,
+    usage_text,
+)
 
 __all__ = ["USAGE_ERROR", "HelpedApp", "HelpedCommand", "HelpedGroup", "in_words"]
 
@@ -18,6 +31,7 @@ USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__base__)
 _ABOUT_TYPES: Final = re.compile(
     r"^Input should |is not a valid (?:integer|float|int)|is not in the range|is not one of '"
 )
+_MISSING: Final = re.compile(r"Option '([^']+)' requires (?:an argument|\d+ arguments)\.")
 _EXTRA: Final = re.compile(r"Got unexpected extra argument(?:\(?s?\)?)? \((.*)\)")
 
 
@@ -40,6 +54,18 @@ class _Helped:
         return usage_text(_help_of(self, ctx).usage, terminal_width()).rstrip()
 
 
+@contextmanager
+def _errors_of(ctx: Any) -> Iterator[None]:
+    """Give errors of the parser the command, which is shown above them, and the words of all commands."""
+    try:
+        yield
+    except USAGE_ERROR as error:
+        told: Any = error
+        told.ctx = ctx if told.ctx is None else told.ctx
+        in_words(told)
+        raise
+
+
 class HelpedCommand(_Helped, TyperCommand):
     """A command without subcommands."""
 
@@ -47,6 +73,10 @@ class HelpedCommand(_Helped, TyperCommand):
         """Parse the arguments. Raises BadParameter also for a repeated option, and for a number above LARGEST."""
         if ctx.resilient_parsing:  # shell completion
             return super().parse_args(ctx, args)
+        with _errors_of(ctx):
+            return self._parsed(ctx, args)
+
+    def _parsed(self, ctx: Any, args: list[str]) -> list[str]:
         parameters: list[Any] = self.get_params(ctx)
         seen: set[str] = set()
         in_order: list[Any] = self.make_parser(ctx).parse_args(args=args.copy())[2]
@@ -67,6 +97,11 @@ class HelpedCommand(_Helped, TyperCommand):
 class HelpedGroup(_Helped, TyperGroup):
     """A command with subcommands."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments before the subcommand."""
+        with _errors_of(ctx):
+            return super().parse_args(ctx, args)
+
 
 class HelpedApp(typer.Typer):
     """A typer app whose commands have this help."""
@@ -79,11 +114,20 @@ class HelpedApp(typer.Typer):
 def in_words(error: Any) -> None:
     """Replace the texts of typer, click and pydantic about a value by what the help says, in all their releases."""
     error.message = error.message.removeprefix("Value error, ")
+    missing = _MISSING.fullmatch(error.message)
+    if missing is not None:
+        error.message = f"{missing[1]}: a value is missing"
+    parameters = [] if error.ctx is None else error.ctx.command.get_params(error.ctx)
+    options = [name for each in parameters for name in each.opts if name.startswith("-")]
     found = _EXTRA.match(error.message)
     if found is not None:
-        error.message = f"unexpected argument: {found[1]}"
+        error.message = unexpected_argument(found[1], options)
+    if getattr(error, "option_name", None) is not None and getattr(error, "possibilities", None) is not None:
+        error.message, error.possibilities = no_such_option(error.option_name, options), None
     parameter = getattr(error, "param", None)
     if parameter is None:
+        if getattr(error, "param_hint", "") is None:  # about several parameters
+            vars(error)["format_message"] = lambda: error.message
         return
     if error.param_hint is None:
         named = parameter.param_type_name == "argument"

@@ -5,17 +5,35 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from textwrap import wrap
 from typing import Final, NamedTuple
 
-__all__ = ["Help", "HelpRow", "help_text", "notes", "number_words", "range_words", "terminal_width", "usage_text"]
+from fencepost.arguments import did_you_mean
+
+__all__ = [
+    "Help",
+    "HelpRow",
+    "help_text",
+    "no_such_option",
+    "notes",
+    "number_words",
+    "range_words",
+    "terminal_width",
+    "unexpected_argument",
+    "usage_text",
+]
 
 STATUS: Final = "0 done; 1 not done or only in part, standard error has the reason; 2 invalid arguments."
 _NARROWEST: Final = 40  # columns; names of options do not fit into fewer
 _PARAGRAPH: Final = re.compile(r"\n\s*\n")
 # Limits of a field of the protocol, not of the option's meaning.
 _FIELD_LIMITS: Final = frozenset({2**15 - 1, 2**31 - 1, 2**63 - 1})
+# Arguments that are given without their option, and the options of the commands that take such a value.
+_WITHOUT_OPTION: Final = (
+    (re.compile(r"[^\s=/]+:\d+"), ("--bootstrap-servers", "--listen")),
+    (re.compile(r"[^\s=]+=.*"), ("--set", "--config")),
+)
 
 
 class HelpRow(NamedTuple):
@@ -68,6 +86,19 @@ def usage_text(usage: str, width: int) -> str:
     """Return the line "Usage: ...", wrapped."""
     first, *others = _wrapped(f"Usage: {usage}", width - 4)
     return "".join([f"{first}\n", *(f"    {line}\n" for line in others)])
+
+
+def no_such_option(given: str, options: Collection[str]) -> str:
+    """Return the refusal of an unknown option, with the nearest of the command's options."""
+    return f"No such option: {given}{did_you_mean(given, options)}"
+
+
+def unexpected_argument(given: str, options: Collection[str]) -> str:
+    """Return the refusal of an argument, with the option of the command that takes such a value."""
+    takes = next(
+        (each for form, several in _WITHOUT_OPTION if form.fullmatch(given) for each in several if each in options), ""
+    )
+    return f"unexpected argument: {given}" + (f"; did you mean '{takes} {given}'?" if takes else "")
 
 
 def notes(*each: str) -> str:

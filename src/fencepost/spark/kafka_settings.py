@@ -7,14 +7,13 @@ break the guarantee, and the client's configuration refuses unknown settings.
 
 from __future__ import annotations
 
-import difflib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from fencepost.config import ConsumerConfig, ProducerConfig
 
-__all__ = ["OF_JAVA", "OF_THE_SINK", "OF_THE_SOURCE", "nearest", "note", "tell_notes", "tell_once", "without_java"]
+__all__ = ["OF_JAVA", "OF_THE_SINK", "OF_THE_SOURCE", "note", "tell_notes", "tell_once", "without_java"]
 
 log = logging.getLogger("fencepost.spark")
 
@@ -109,9 +108,3 @@ def without_java(given: Mapping[str, str], kind: type[ProducerConfig | ConsumerC
             note(f"option kafka.{name} has no effect: {why}")
     without_group = {"group.instance.id"} if "group.id" not in given else set()
     return {name: value for name, value in given.items() if name not in OF_JAVA and name not in without_group}
-
-
-def nearest(given: str, known: Collection[str], cutoff: float) -> str | None:
-    """Return the known name that is most similar to `given`; None if none is similar enough (`cutoff`, 0 to 1)."""
-    near = difflib.get_close_matches(given.lower(), known, n=1, cutoff=cutoff)
-    return near[0] if near else None

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
+from fencepost.arguments import nearest
 from fencepost.common_config import own_name
 from fencepost.config import CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.config_providers import PROVIDERS
 from fencepost.errors import ConfigurationError
 from fencepost.setting import number_in
-from fencepost.spark.kafka_settings import nearest, note, without_java
+from fencepost.spark.kafka_settings import note, without_java
 from fencepost.spark.sink import names, plan_steps
 from fencepost.spark.sink.abilities import Guarantee
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
@@ -113,7 +114,9 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
         if name in given and given[name].strip().lower() not in _AS_IT_IS.get(name, ()):
             raise ConfigurationError(f"kafka.{name} cannot be set: {why}")
     if not given.get("bootstrap.servers"):
-        raise ConfigurationError(f"option kafka.bootstrap.servers is missing{hint_of_none(options)}")
+        near = nearest("kafka.bootstrap.servers", options, TYPO)
+        meant = f"; option {near} is not known" if near is not None else ""
+        raise ConfigurationError(f"option kafka.bootstrap.servers is missing{meant}{hint_of_none(options)}")
     given = without_java(given, kind)
     try:
         config = kind.from_dotted(given)
@@ -192,7 +195,7 @@ def _check_names(options: Mapping[str, str]) -> None:
             continue
         if given.lower() == "require.level":
             raise ConfigurationError("option require.level is now require.guarantee: durable or timed")
-        meant = nearest(given, SINK_OPTIONS, TYPO)
+        meant = nearest(given.lower(), SINK_OPTIONS, TYPO)
         if meant is not None:
             raise ConfigurationError(f"option {given} is not known; was {meant} meant?")
         note(f"option {given} is not known to the sink; it has no effect")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -93,7 +94,16 @@ def test_a_host_that_cannot_be_listened_on_is_named(caplog: pytest.LogCaptureFix
     with pytest.raises(SystemExit) as ended:
         main(["broker", "--listen", "no.such.host.invalid:0"])
     assert ended.value.code == 1
-    assert "cannot listen on no.such.host.invalid:0" in caplog.text
+    assert "cannot listen on no.such.host.invalid:0: " in caplog.text
+
+
+def test_a_port_in_use_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit) as ended:
+            main(["broker", "--listen", f"127.0.0.1:{port}"])
+    assert ended.value.code == 1
+    assert caplog.messages[-1] == f"cannot listen on 127.0.0.1:{port}: {os.strerror(errno.EADDRINUSE)}"
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,22 @@ WRONG = {
     "broker --config-file /nope": "--config-file: /nope: No such file or directory",
     "broker extra": "unexpected argument: extra",
     "broker --data-dir": "--data-dir: a value is missing",
+    "broker --datadir x": "No such option: --datadir; did you mean '--data-dir'?",
+    "broker --nothing": "No such option: --nothing",
+    "broker 127.0.0.1:1": "unexpected argument: 127.0.0.1:1; did you mean '--listen 127.0.0.1:1'?",
+    "broker a.b=1": "unexpected argument: a.b=1; did you mean '--config a.b=1'?",
+    "broker --config auto.create.topic.enable=1": "no broker setting 'auto.create.topic.enable'; did you mean "
+    "'auto.create.topics.enable'?",
+    "topics create x --partition 3": "No such option: --partition; did you mean '--partitions'?",
+    "topics list --nothing": "No such option: --nothing",
+    "--verson": "No such option: --verson; did you mean '--version'?",
+    "topics --hlep": "No such option: --hlep; did you mean '--help'?",
+    "doctor --watch": "--watch: a value is missing",
+    "topics create x --partitions": "--partitions: a value is missing",
+    "doctor a:9092": "unexpected argument: a:9092; did you mean '--bootstrap-servers a:9092'?",
+    "configs alter topic x a.b=1": "unexpected argument: a.b=1; did you mean '--set a.b=1'?",
+    "topics create x a.b=1": "unexpected argument: a.b=1; did you mean '--config a.b=1'?",
+    "groups reset-offsets g -b 127.0.0.1:1": "Error: either --to or --shift-by is required",
 }
 
 
@@ -71,6 +87,8 @@ def test_a_wrong_value_is_named_with_its_reason(line: str, capsys: pytest.Captur
     error = capsys.readouterr().err
     assert ended.value.code == 2
     assert WRONG[line] in error.splitlines()[-1]
+    assert error.startswith("Usage: fencepost ")
+    assert ("did you mean" in error) == ("did you mean" in WRONG[line])
     assert OF_THE_CODE.search(error) is None
 
 
@@ -82,7 +100,8 @@ FILES = {
     "repair --data-dir /nope": (2, "fencepost: '/nope' is no directory"),
     "repair --data-dir empty": (2, "fencepost: 'empty' is no directory"),
     "consume x --output dir -b 127.0.0.1:1": (2, "--output"),
-    "broker --data-dir empty --listen 127.0.0.1:0": (1, "empty: File exists"),
+    "broker --data-dir /proc/x --listen 127.0.0.1:0": (1, "/proc/x: the data directory cannot be made: No such file"),
+    "broker --data-dir empty --listen 127.0.0.1:0": (1, "empty: Not a directory"),
 }
 
 

@@ -31,6 +31,15 @@ NAMES = list(page.names())
 REFUSED = [name for name in NAMES if page.refusal_of(name)]
 
 
+@pytest.mark.parametrize(
+    ("given_name", "meant"),
+    [("enable.idempotance", "enable.idempotence"), ("ack", "acks"), ("ssl.ca.locatoin", "ssl.ca.location")],
+)
+def test_a_misspelt_setting_is_told_with_the_name_that_librdkafka_has(given_name: str, meant: str) -> None:
+    with pytest.raises(ours.KafkaException, match=re.escape(f"'{given_name}'; did you mean '{meant}'")):
+        ours.Producer({"bootstrap.servers": "127.0.0.1:1", given_name: "1"})
+
+
 def test_every_name_works_or_says_why_not() -> None:
     assert [name for name in NAMES if page.found_in(ours, name) is None and name not in page.ABSENT] == []
     assert [name for name in page.ABSENT if page.found_in(ours, name) is not None] == []

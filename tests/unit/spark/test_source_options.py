@@ -188,3 +188,31 @@ def test_a_frame_is_refused_for_options_that_no_read_takes() -> None:
     ):
         with pytest.raises(ConfigurationError, match=name):
             check({**SERVERS, "subscribe": "t", name.lower(): text})
+
+
+NEEDED = "exactly one of the options subscribe, subscribePattern and assign is needed"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"subscrbe": "t", "kafka.bootstrap.servers": "h:1"},
+            f"{NEEDED}; option subscrbe is not known; was subscribe meant?",
+        ),
+        (
+            {"subscribe": "t", "kafka.bootstrap.server": "h:1"},
+            "option kafka.bootstrap.servers is missing; option kafka.bootstrap.server is not known",
+        ),
+        (
+            {"subscribe": "t", "bootstrap.servers": "h:1"},
+            "option kafka.bootstrap.servers is missing; option bootstrap.servers is not known",
+        ),
+        ({"subscribe": "t", "columns": "key"}, "option kafka.bootstrap.servers is missing"),
+    ],
+)
+def test_a_required_option_that_is_misspelt_is_named(options: dict[str, str], told: str) -> None:
+    """Spark shows the exception. Notes are in the log, which the user sees later or not at all."""
+    with pytest.raises(ConfigurationError) as refused:
+        SourceOptions.parse(options, stream=True)
+    assert str(refused.value) == told

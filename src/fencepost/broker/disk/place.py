@@ -35,7 +35,12 @@ def lock_directory(directory: str) -> int:
     check_system()
     import fcntl
 
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory) from error
+    except OSError as error:
+        raise OSError(error.errno, f"the data directory cannot be made: {error.strerror}", directory) from error
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

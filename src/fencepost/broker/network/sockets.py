@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -69,7 +70,9 @@ def listening_sockets(host: str | None, port: int) -> list[socket.socket]:
     except OSError as error:
         for sock in found:
             sock.close()
-        raise type(error)(error.errno, f"cannot listen on {host or '*'}:{port}: {error.strerror}") from error
+        # create_server() adds the address to the reason. The reasons of getaddrinfo() are others.
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise type(error)(error.errno, f"cannot listen on {host or '*'}:{port}: {reason}") from error
     return found
 
 

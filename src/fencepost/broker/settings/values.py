@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from fencepost.arguments import did_you_mean
 from fencepost.broker.settings.client_metrics import (
     CLIENT_METRICS_SETTINGS,
     InvalidSubscription,
@@ -123,7 +124,7 @@ class BrokerConfig(_Values):
             if setting is None:
                 why = why_refused(key)
                 if not why:
-                    raise InvalidSetting(f"there is no broker setting {key!r}")
+                    raise InvalidSetting(f"there is no broker setting {key!r}{did_you_mean(key, BROKER_SETTINGS)}")
                 raise InvalidSetting(f"Kafka's setting {key!r} cannot be honoured here: {why}")
             checked[key] = check_value(setting, _spell(value))
         super().__init__(BROKER_SETTINGS, checked)

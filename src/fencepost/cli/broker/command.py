@@ -26,7 +26,16 @@ from fencepost.broker.server import BrokerServer, new_event_loop
 from fencepost.broker.settings.table import BROKER_SETTINGS, InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli.broker.service_manager import ServiceManager
-from fencepost.cli.help import Help, HelpRow, help_text, notes, terminal_width, usage_text
+from fencepost.cli.help import (
+    Help,
+    HelpRow,
+    help_text,
+    no_such_option,
+    notes,
+    terminal_width,
+    unexpected_argument,
+    usage_text,
+)
 from fencepost.cli.printable import printable
 from fencepost.cli.standard_output import OutputLost
 from fencepost.properties import read_settings
@@ -80,7 +89,8 @@ class _BrokerParser(ArgumentParser):
         reason = message.removeprefix("argument ").replace("expected one argument", "a value is missing")
         if reason.startswith("unrecognized arguments: "):
             word = reason.split()[2]
-            reason = f"No such option: {word}" if word.startswith("-") else f"unexpected argument: {word}"
+            refusal = no_such_option if word.startswith("-") else unexpected_argument
+            reason = refusal(word, self._option_string_actions)
         usage = usage_text(f"{self.prog} [OPTIONS]", terminal_width())
         self.exit(2, f"{usage}Try '{self.prog} -h' for help.\n\nError: {printable(reason)}\n")
 

@@ -71,9 +71,12 @@ class Page:
             self._site = Site(self._monitors, _page_files(), known, self.token, every_s)
             # As many places again as the clusters have: all may be slow, and the page itself is still answered.
             most = MOST_AT_ONCE * (len(clusters) + 1)
-            self._server = BoundedServer(
-                (host, port), self._answer, most=most, most_body=MOST_BODY, log=log, struck=_log_limit
-            )
+            try:
+                self._server = BoundedServer(
+                    (host, port), self._answer, most=most, most_body=MOST_BODY, log=log, struck=_log_limit
+                )
+            except OSError as error:
+                raise OSError(error.errno, f"the page cannot listen on {host}:{port}: {error.strerror}") from error
         except BaseException:
             self._close_monitors()
             raise

@@ -10,14 +10,15 @@ refused. Unknown names are logged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fencepost.arguments import nearest
 from fencepost.client.types import TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import ConfigurationError
-from fencepost.spark.kafka_settings import nearest, note
+from fencepost.spark.kafka_settings import note
 from fencepost.spark.options import ClientSettings, client_settings, flag, hint_of_none, milliseconds, whole
 from fencepost.spark.source import ranges
 from fencepost.spark.source.held_back import BOUND_MS
@@ -87,7 +88,7 @@ class SourceOptions:
         ways = [name for name in WAYS if name.lower() in options]
         if len(ways) != 1:
             words = "exactly one of the options subscribe, subscribePattern and assign is needed"
-            raise ConfigurationError(words + hint_of_none(options))
+            raise ConfigurationError("; ".join([words + hint_of_none(options), *_unknown(options)]))
         wanted = options[ways[0].lower()].strip()
         _check_way(ways[0], wanted)
         _note(options, stream=stream)
@@ -226,9 +227,15 @@ def _note(options: Mapping[str, str], *, stream: bool) -> None:
     for name, why in WITHOUT_EFFECT.items():
         if name.lower() in options:
             note(f"option {name} has no effect: {why}")
+    for words in _unknown(options):
+        note(words)
+
+
+def _unknown(options: Mapping[str, str]) -> Iterator[str]:
+    """Yield a text for each unknown option."""
     known = {name.lower(): name for name in (*READ, *WITHOUT_EFFECT)}
     for given in sorted(options):
         if given.lower() in known or given.lower() in _OTHERS or given.lower().startswith("kafka."):
             continue
-        meant = nearest(given, known, cutoff=0.6)
-        note(f"option {given} is not known" + (f"; was {known[meant]} meant?" if meant is not None else ""))
+        meant = nearest(given.lower(), known)
+        yield f"option {given} is not known" + (f"; was {known[meant]} meant?" if meant is not None else "")

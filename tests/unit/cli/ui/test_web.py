@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -473,3 +475,13 @@ def test_a_list_that_is_cut_says_how_much_is_missing(own_broker: Broker, monkeyp
     shown = [(row["entity"], row["value"]) for row in view["quotas"]]
     assert shown == [("clients with user='u0'", 1000.0), ("clients with user='u1'", 1001.0)]
     assert view["more"] == {"acls": 0, "users": 0, "quotas": 3}
+
+
+def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit) as ended:
+            main(["ui", "-b", "127.0.0.1:1", "--port", str(port)])
+    assert ended.value.code == 1
+    why = os.strerror(errno.EADDRINUSE)
+    assert capsys.readouterr().err == f"fencepost: the page cannot listen on 127.0.0.1:{port}: {why}\n"

@@ -157,7 +157,8 @@ def _complete(role: type[CommonConfig], settings: Mapping[str, Any]) -> dict[str
         session = str(named.get("session_timeout_ms", ""))
         if session.isdecimal() and "heartbeat_interval_ms" not in said:
             added["heartbeat_interval_ms"] = min(_HEARTBEAT_MS, max(int(session) // 3, 1))
-    return vars(role.from_dotted({**settings, **added}))
+    dotted = {name.replace("_", "."): value for name, value in added.items()}  # suggestions have their spelling
+    return vars(role.from_dotted({**settings, **dotted}))
 
 
 def milliseconds(timeout: float | None) -> int | None:
