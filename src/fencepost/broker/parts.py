@@ -23,8 +23,9 @@ from fencepost.broker.disk.meta import MADE_UP_FROM, Meta
 from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.log.decompression_budget import DecompressionBudget
 from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.metrics.failed_writes import FailedWrites
 from fencepost.broker.metrics.fence import Fence
-from fencepost.broker.metrics.log_rate_limit import Pace
+from fencepost.broker.metrics.log_rate_limit import Pace, Paces
 from fencepost.broker.metrics.pushed import PushedMetrics
 from fencepost.broker.metrics.refusals import Refusals
 from fencepost.broker.security.bearer import TokenRules
@@ -100,6 +101,8 @@ class BrokerParts:
         self.telemetry = Instances(lambda: self.settings.subscriptions)
         self.pushed_metrics = PushedMetrics()
         self.unread_telemetry = Pace()
+        self.refused_sequences = Paces()
+        self.failed_writes = FailedWrites(self.metrics, logging.getLogger("fencepost.broker.produce"))
         self.durability = Durability(config.waits_for_fsync, self.advanced, self.fence)
         self.refused_topics = Refusals(self.metrics, "refused_topics", _log)
         self.topics = TopicCatalogue(

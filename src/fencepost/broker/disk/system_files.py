@@ -249,6 +249,7 @@ class SystemFiles:
         self._open: dict[SystemFile, None] = {}  # in the order of opening
         self._open_lock = threading.Lock()  # for `_open`, because several threads close logs at the end
         self._has_reserve = False
+        self._used_reserve = False  # for small files on a full disk, and not reserved again yet
         self._owed = OwedWrites(self._write_atomic, self._remove_durably)
         self._owed_lock = threading.RLock()  # settle() runs in another thread
         os.makedirs(self.root, mode=_DIRECTORY_MODE, exist_ok=True)
@@ -349,6 +350,9 @@ class SystemFiles:
             _log.warning("cannot reserve space for small files (%s): on a full disk topics may not be deletable", error)
             return
         self._has_reserve = True
+        if self._used_reserve:
+            self._used_reserve = False
+            _log.info("the disk has room again; some of it is kept for small files")
 
     def _owes_no_more(self, path: str) -> None:
         if self._owed:
@@ -381,8 +385,8 @@ class SystemFiles:
         except OSError as error:
             if not is_full(error) or not os.path.exists(self._absolute(_RESERVE)):
                 raise
-            _log.error("the disk is full; the room that was kept for small files is used")
-            self._has_reserve = False
+            _log.error("the disk is full (FP104); the room that was kept for small files is used")
+            self._has_reserve, self._used_reserve = False, True
             self.remove(_RESERVE)
             self._replace(path, data)
 

@@ -91,6 +91,29 @@ def test_a_full_disk_is_told_by_codes_and_topics_can_be_deleted(driver: BrokerDr
     assert b"OPEN" in committed(driver)
 
 
+def test_a_full_disk_is_logged_now_and_then_and_so_is_its_end(
+    driver: BrokerDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A producer repeats a refused write several times a second."""
+    caplog.set_level("INFO", logger="fencepost.broker.produce")
+    driver.disk.is_full = True
+    for _ in range(11):
+        for _ in range(20):
+            driver.ask(produce("t", batch(b"y")), 9)
+        driver.pass_time(1_000)
+    driver.disk.is_full = False
+    for _ in range(2):
+        assert driver.ask(produce("t", batch(b"y")), 9).partitions[0].error_code == ErrorCode.NONE
+    first, second, end_of_it = (
+        record.getMessage() for record in caplog.records if record.name == "fencepost.broker.produce"
+    )
+    assert first.startswith("t-0 is read-only: ") and first.endswith(" (FP104)")
+    assert second == f"{first}; 200 times since the last such message"
+    assert end_of_it == "t-0 accepts records again"
+    assert caplog.records[-1].levelname == "INFO"
+    assert driver.core.metrics.values["storage_errors"] == 220
+
+
 def fill(driver: BrokerDriver, name: str) -> None:
     """Write so much that a deletion makes room."""
     for _ in range(4):
@@ -167,7 +190,10 @@ def test_timeouts_and_starts_wait_for_room(driver: BrokerDriver, how: str) -> No
     assert committed(driver) and partition.aborted
 
 
-def test_the_reserve_is_given_up_for_small_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reserve_is_given_up_for_small_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="fencepost.broker.files")
     files = SystemFiles(str(tmp_path))
     files.reserve()
     kept = tmp_path / "reserve.fencepost"
@@ -184,8 +210,13 @@ def test_the_reserve_is_given_up_for_small_files(tmp_path: Path, monkeypatch: py
     files.write_atomic("a", b"1")
     assert attempts == [True, False]
     assert (tmp_path / "a").read_bytes() == b"1"
-    files.reserve()
-    assert kept.exists()
+    for _ in range(2):
+        files.reserve()
+        assert kept.exists()
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("ERROR", "the disk is full (FP104); the room that was kept for small files is used"),
+        ("INFO", "the disk has room again; some of it is kept for small files"),
+    ]
 
 
 def test_files_are_for_their_owner_only(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from fencepost.broker.connection import Call, Core
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.model import ProducerPair
 from fencepost.broker.coordinator.txn.transaction_log_messages import note_refusal
+from fencepost.broker.disk.files import is_full
 from fencepost.broker.log.decompression_budget import PutOff
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import Appended, Duplicate, Rejected
@@ -255,10 +256,14 @@ def note_appended(
             metrics.count(_LOSS[appended.error_code])
             if appended.error_code == ErrorCode.UNKNOWN_PRODUCER_ID:
                 metrics.count("unknown_producers_after_deletion", log.log_start_offset > 0)
-            _log.warning("%s: producer id %s: %s", partition.directory, header.producer_id, appended.message)
+            if times := core.refused_sequences.hit(core.now.ms, partition.directory, str(header.producer_id)):
+                again = f"; {times} times since the last such message" if times > 1 else ""
+                _log.warning(
+                    "%s: producer id %s: %s%s", partition.directory, header.producer_id, appended.message, again
+                )
         elif appended.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
-            metrics.count("storage_errors")
-            _log.error("%s", appended.message)
+            told = core.now.ms, partition.directory, str(appended.message)
+            core.failed_writes.failed(*told, is_full=log.failure is not None and is_full(log.failure))
         place.refuse(appended.error_code, appended.message, appended.log_start_offset)
         result.record_errors = appended.record_errors
         return
@@ -284,6 +289,7 @@ def note_appended(
     else:
         result.log_append_time_ms = appended.log_append_time_ms
         core.durability.appended(partition)
+        core.failed_writes.written(partition.directory)
         partition.topic.traffic.wrote(header)
 
 
