@@ -131,7 +131,7 @@ def test_groups(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
         assert first == {**place, "committed": 2, "end": 5, "lag": 3, "waits_for": None, "member": member["member"]}
         assert (second["committed"], second["lag"], second["member"]) == (None, None, member["member"])
         assert member["assigned"] == [f"{topic}-0", f"{topic}-1"]
-        assert f"{group}: classic, Stable, 1 members" in run("groups", "describe", group, "--members")
+        assert f"{group}: classic, Stable, 1 member" in run("groups", "describe", group, "--members")
         assert {"group": group, "type": "classic", "state": "Stable"} in [
             {**one, "type": one["type"].lower()} for one in run.json("groups", "list")
         ]
@@ -200,7 +200,7 @@ def test_a_share_group(broker: BrokerUnderTest, run: Commands, admin: fencepost.
         assert start == 2 or (start == 0 and not broker.is_ours)  # Kafka stores the new start with its next write
         assert row == {"topic": topic, "partition": 0, "end": 5, "lag": 2, "waits_for": None, "member": None}
         text = run("groups", "describe", group)
-        assert text.startswith(f"{group}: share, Stable, 1 members\n")
+        assert text.startswith(f"{group}: share, Stable, 1 member\n")
         assert [line.split() for line in text.splitlines()[1:3]] == [
             ["TOPIC", "PARTITION", "START", "END", "LAG", "WAITS", "FOR", "MEMBER"],
             [topic, "0", str(start), "5", "2"],

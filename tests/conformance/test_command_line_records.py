@@ -207,7 +207,7 @@ def test_what_a_group_was_not_shown_is_not_committed(
     until(lambda: committed(admin, group).get(0) == 1)
     following.send_signal(signal.SIGINT)
     _, error = following.communicate(timeout=60)
-    assert (following.returncode, error) == (0, b"1 records\n")
+    assert (following.returncode, error) == (0, b"1 record\n")
     assert admin.describe_group(group).members == (), "it has left"
 
 
@@ -238,7 +238,7 @@ def test_lines_of_text(broker: BrokerUnderTest, run: Commands, topic: str, feed:
     feed(b"k=v\nnothing\n")
     run("produce", topic, "--key-separator", "=", status=1)
     assert "line 2: there is no '='" in run.error
-    assert f"1 records written to {topic}" in run.error
+    assert f"1 record written to {topic}" in run.error
     for words in (["--json", "--key-separator", "="], ["--keep-partitions"]):
         run("produce", topic, *words, status=2)
 
@@ -305,7 +305,7 @@ def test_ctrl_c_and_closed_pipes(broker: BrokerUnderTest, admin: fencepost.Admin
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)
         assert process.returncode == status, error
-        told = {writers[0]: b"1 records written", writers[1]: b"0 records written", following: b"1 records\n"}
+        told = {writers[0]: b"1 record written", writers[1]: b"0 records written", following: b"1 record\n"}
         assert told[process] in error
         assert b"Traceback" not in error
     reading, end = os.pipe()

@@ -66,7 +66,7 @@ def test_a_name_cannot_look_like_another_one(serve: Callable[..., str], show: Ca
             sees(tab, SHOWN, where="dialog")
             tab.locator("dialog [name=confirm]").fill(SHOWN)
             tab.get_by_role("button", name="Do it").click()
-            sees(tab, "reset 1 partitions", where="dialog")
+            sees(tab, "reset 1 partition", where="dialog")
 
 
 def test_a_search_does_not_unpack_a_whole_topic_at_once() -> None:

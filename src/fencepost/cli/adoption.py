@@ -14,7 +14,7 @@ import typer
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import Json, Yes, confirmed, failures_told, print_json, print_line
-from fencepost.cli.printable import printable
+from fencepost.cli.printable import how_many, printable
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError
@@ -220,7 +220,7 @@ def _writes(found: Looked) -> str:
         return ""
     last = found.writes.last_ms
     when = "no recent write to it is known" if last is None else f"the last write to it was at {_moment(last)}"
-    return f"the brokers know {found.writes.producers} producers of the output, {when}; "
+    return f"the brokers know {how_many(found.writes.producers, 'producer')} of the output, {when}; "
 
 
 def _facts(found: Looked, move: Move | None, outcome: str) -> dict[str, Any]:

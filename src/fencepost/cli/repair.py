@@ -18,6 +18,7 @@ from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.topics.repair import repair as find
 from fencepost.cli.names import named
 from fencepost.cli.output import Json, tell_done
+from fencepost.cli.printable import how_many
 from fencepost.cli.progress import step
 from fencepost.small_files import os_reason
 
@@ -70,6 +71,6 @@ def repair(
         sys.stderr.write(f"fencepost: {os_reason(error)}\n")
         raise typer.Exit(2) from error
     if not as_json:
-        sys.stdout.write(f"{count} damaged places{', accepted' if accept and count else ''}\n")
+        sys.stdout.write(f"{how_many(count, 'damaged place')}{', accepted' if accept and count else ''}\n")
     if count and not accept:
         raise typer.Exit(1)

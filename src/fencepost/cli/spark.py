@@ -23,6 +23,7 @@ from fencepost.cli.output import (
     print_table,
     refuse,
 )
+from fencepost.cli.printable import how_many
 from fencepost.cli.progress import paused
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.protocol.json_text import parse_json
@@ -184,9 +185,9 @@ def repair(
         if dry_run:
             sys.stderr.write(DRY_RUN)
             return
-        confirmed(f"Write {len(found.changes)} files in {found.folder}? (The query must not run.)", yes=yes)
+        confirmed(f"Write {how_many(len(found.changes), 'file')} in {found.folder}? (The query must not run.)", yes=yes)
         found.carry_out()
-    sys.stderr.write(f"{len(found.changes)} files written\n")
+    sys.stderr.write(f"{how_many(len(found.changes), 'file')} written\n")
 
 
 def _replan(session: Session, found: Replan, *, dry_run: bool, yes: bool, as_json: bool) -> None:
@@ -298,7 +299,7 @@ def _question(decision: Decision, states: States, chosen: Lost) -> str:
     if chosen is Lost.ACCEPT:
         lost, unknown = count[WinnerState.LOST], count[WinnerState.UNKNOWN]
         parts = [f"{lost} lost transactions"] if lost else []
-        parts += [f"{unknown} transactions that may be lost"] if unknown else []
+        parts += [f"{how_many(unknown, 'transaction')} that may be lost"] if unknown else []
         return f"{what}, without the rows of {' and '.join(parts)}?" if parts else f"{what}?"
     unknown = count[WinnerState.UNKNOWN]
     there = len(states) - count[WinnerState.LOST] - unknown

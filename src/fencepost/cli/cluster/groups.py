@@ -32,6 +32,7 @@ from fencepost.cli.output import (
     refuse,
     tell_done,
 )
+from fencepost.cli.printable import how_many
 from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.collecting import QUICK, Bounds
@@ -124,7 +125,7 @@ def describe(
     if as_json:
         print_json({**facts, "findings": list(map(as_value, findings))})
         return
-    print_line(f"{group}: {facts['type']}, {facts['state']}, {len(described.members)} members")
+    print_line(f"{group}: {facts['type']}, {facts['state']}, {how_many(len(described.members), 'member')}")
     clients = {each["member"]: f"{each['client']} {each['host']}" for each in facts["members"]}
     at = "start" if facts["type"] == "share" else "committed"
     rows = [
@@ -292,7 +293,7 @@ def reset_offsets(
             print_table([("TOPIC", "PARTITION", "COMMITTED", "NEW"), *rows])
             sys.stdout.flush()
         if not dry_run:
-            confirmed(f"Set {len(found)} offsets of {group}?", yes=yes)
+            confirmed(f"Set {how_many(len(found), 'offset')} of {group}?", yes=yes)
             admin.alter_group_offsets(group, found)
     if as_json:
         print_json(
@@ -301,7 +302,7 @@ def reset_offsets(
                 for place, at in found.items()
             ]
         )
-    sys.stderr.write(f"{len(found)} offsets {'would be' if dry_run else 'are'} set\n")
+    sys.stderr.write(f"{how_many(len(found), 'offset')} {'would be ' if dry_run else ''}set\n")
 
 
 def _chosen(text: str) -> tuple[str, list[int] | None]:

@@ -24,6 +24,7 @@ from fencepost.cli.cluster_settings import (
 )
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import refuse, stopped_by_signals
+from fencepost.cli.printable import how_many
 from fencepost.cli.progress import paused, step
 from fencepost.client.blocking import Producer
 from fencepost.config import ProducerConfig
@@ -151,7 +152,9 @@ def _all_or_what_came(
     written = 0 if is_transaction and not is_done else writing.count - lost
     unknown = isinstance(failure, KafkaError) and failure.may_have_taken_effect
     words = (
-        "it is unknown how many records were written" if unknown else f"{written} records written to {writing.topic}"
+        "it is unknown how many records were written"
+        if unknown
+        else f"{how_many(written, 'record')} written to {writing.topic}"
     )
     if failure is not None:
         refuse(f"{failure}\n{words}")

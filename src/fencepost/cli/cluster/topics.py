@@ -10,6 +10,7 @@ import typer
 from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected, pairs_of
 from fencepost.cli.names import topic_named
 from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
+from fencepost.cli.printable import how_many
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
@@ -176,7 +177,9 @@ def alter(
     with connected(bootstrap_servers, command_config) as admin:
         described(admin, name)
         admin.create_partitions(name, partitions)
-    tell_done(f"{name} has {partitions} partitions", "grown", as_json=as_json, topic=name, partitions=partitions)
+    tell_done(
+        f"{name} has {how_many(partitions, 'partition')}", "grown", as_json=as_json, topic=name, partitions=partitions
+    )
 
 
 @topics.command()
