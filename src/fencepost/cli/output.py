@@ -57,17 +57,22 @@ def command_group(about: str, *, cls: type[HelpedGroup] = HelpedGroup, add_compl
 def confirmed(question: str, *, yes: bool) -> None:
     """Ask on standard error, unless `yes`.
 
-    Exits with status 1 if the answer is not yes, or standard input is closed.
+    Exits with status 1 and the reason if the answer is not yes, or standard input is closed.
     """
     if yes:
         return
+    sys.stdout.flush()  # the question is about it
     # Not typer's prompt, which adds a blank line to the command's output.
     with paused():
         sys.stderr.write(f"{printable(question)} [y/N]: ")
         sys.stderr.flush()
         answer = "" if sys.stdin is None else sys.stdin.readline()
+        if not answer.endswith("\n"):
+            sys.stderr.write("\n")
     if answer.strip().lower() not in ("y", "yes"):
-        raise typer.Abort
+        if not answer:
+            refuse("nothing was done: standard input has no answer; --yes does not ask")
+        refuse("nothing was done: the answer was not yes")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
@@ -34,6 +35,38 @@ def test_names_of_others_are_shown_not_carried_out(capsys: pytest.CaptureFixture
 
 def test_a_question_shows_them_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(typer.Abort):
+    with pytest.raises(typer.Exit):
         confirmed(f"Delete {EVIL}?", yes=False)
-    assert capsys.readouterr().err == f"Delete {SHOWN}? [y/N]: "
+    assert capsys.readouterr().err.splitlines()[0] == f"Delete {SHOWN}? [y/N]: "
+
+
+def test_what_a_question_is_about_is_written_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, seen = io.BytesIO(), []
+
+    class Answers:
+        def readline(self) -> str:
+            seen.append(written.getvalue())
+            return "y\n"
+
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, write_through=False))
+    monkeypatch.setattr("sys.stdin", Answers())
+    print_line("orders-0")
+    confirmed("Delete it?", yes=False)
+    assert seen == [b"orders-0\n"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("", "\nfencepost: nothing was done: standard input has no answer; --yes does not ask\n"),
+        ("n\n", "fencepost: nothing was done: the answer was not yes\n"),
+        ("\n", "fencepost: nothing was done: the answer was not yes\n"),
+    ],
+)
+def test_a_question_without_a_yes_says_that_nothing_was_done(
+    typed: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    with pytest.raises(typer.Exit) as ended:
+        confirmed("Abort x?", yes=False)
+    assert (ended.value.exit_code, capsys.readouterr().err) == (1, f"Abort x? [y/N]: {told}")
