@@ -75,8 +75,8 @@ def _open(
         words = f"it is prepared, or about to be, on {where}: only its owner decides it, and it never times out"
         yield Finding("FP402", ObjectKind.TRANSACTION, name, words, began_ms, holds, look)
     elif held:
-        left_ms = max(transaction.timeout_ms - age_ms, 0)
-        words = f"it is open and holds readers of committed records back; its coordinator aborts it in {left_ms} ms"
+        left_s = max(transaction.timeout_ms - age_ms, 0) / 1000
+        words = f"it is open and holds readers of committed records back; its coordinator aborts it in {left_s:.0f} s"
         yield Finding("FP403", ObjectKind.TRANSACTION, name, words, began_ms, holds, look)
 
 

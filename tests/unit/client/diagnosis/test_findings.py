@@ -187,7 +187,7 @@ CASES: list[tuple[str, Facts, Facts, str]] = [
         "FP403",
         held(described=transaction("pay", 60_000)),
         held(described=transaction("pay", 59_999)),
-        "its coordinator aborts it in 840000 ms",
+        "its coordinator aborts it in 840 s",
     ),
     (
         "FP404",
