@@ -137,6 +137,6 @@ def test_what_is_not_there_is_not_waited_for(broker: BrokerUnderTest, run: Comma
     run("configs", "alter", "broker", "4711", "--set", "log.retention.ms=1", status=1)
     assert "there is no broker 4711; there are: 1" in run.error
     admin.create_topic(topic, 1)
-    run("configs", "alter", "topic", topic, "--set", "retention.ms=9", "--unset", "retention.sm", status=1)
-    assert run.error == f"fencepost: topic {topic!r} has no setting 'retention.sm'; nothing was changed\n"
-    assert "retention.ms" not in run("configs", "describe", "topic", topic)
+    run("configs", "alter", "topic", topic, "--set", "segment.ms=9", "--unset", "segment.sm", status=1)
+    assert run.error == f"fencepost: topic {topic!r} has no setting 'segment.sm'; nothing was changed\n"
+    assert "segment.ms" not in run("configs", "describe", "topic", topic)

@@ -16,9 +16,9 @@ def _nothing_told_yet() -> None:
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("FENCEPOST_SASL_PASWORD", "; did you mean FENCEPOST_SASL_PASSWORD?"),
-        ("FENCEPOST_BOOTSTRAP_SERVER", "; did you mean FENCEPOST_BOOTSTRAP_SERVERS?"),
-        ("FENCEPOST_NATIV", "; did you mean FENCEPOST_NATIVE?"),
+        ("FENCEPOST_SASL_PASWORD", "; did you mean 'FENCEPOST_SASL_PASSWORD'?"),
+        ("FENCEPOST_BOOTSTRAP_SERVER", "; did you mean 'FENCEPOST_BOOTSTRAP_SERVERS'?"),
+        ("FENCEPOST_NATIV", "; did you mean 'FENCEPOST_NATIVE'?"),
         ("FENCEPOST_SOMETHING_ELSE", ""),
         ("FENCEPOST_X\x1b[31m", ""),
     ],
