@@ -221,7 +221,7 @@ def test_a_checkpoint_is_repaired_from_the_decision_once_a_person_has_seen_how(
         out, err = capsys.readouterr()
         assert f'{sink.other}: ends at {{"in":{{"0":35}}}}; is to end at {{"in":{{"0":20}}}}\n' in out
         assert '  from: {"in":{"0":10}}\n  to: {"in":{"0":20}}\n  transactions: 1 committed\n' in out
-        assert "Write 1 files" in err
+        assert "Write 1 file " in err
         assert sink.other.read_text() == found
     assert command("spark", *words, "--yes", "--json") == 0
     (change,) = json.loads(capsys.readouterr().out)["changes"]

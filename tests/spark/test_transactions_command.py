@@ -138,7 +138,7 @@ def test_what_a_flink_sink_left_is_finished_by_its_checkpoint(
     out, err = capsys.readouterr()
     asked = [*(f"commit {flink}-{one}" for one in numbers[:3]), f"abort {flink}-0-4713"]
     assert (out, err.splitlines()[:-1]) == ("", asked)
-    assert err.splitlines()[-1] == "Commit 3 and abort 1? [y/N]: Aborted!"
+    assert err.splitlines()[-1] == "Commit 3 and abort 1? [y/N]: fencepost: nothing was done: the answer was not yes"
     assert stranger.open_ids() == before
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     assert command(*command_line) == 0

@@ -14,6 +14,7 @@ from xdist.workermanage import WorkerController
 
 SHARE_SPARK = (
     "tests/spark/test_checkpoint_loss.py",
+    "tests/spark/test_checkpoint_places.py",
     "tests/spark/test_checkpoint_taken_away.py",
     "tests/spark/test_cluster.py",
     "tests/spark/test_continuous.py",

@@ -149,7 +149,7 @@ def _partitions(topics: list[Any]) -> list[Any]:
 
 
 def a_partition_named_twice(difference: Difference) -> bool:
-    """DescribeShareGroupOffsets tells of each partition once; Kafka as often as it was named."""
+    """DescribeShareGroupOffsets returns each partition once; Kafka as often as it was named."""
     return difference.question.api_key == DESCRIBE_SHARE_OFFSETS and all(
         where.endswith(".partitions") and len(ours) < len(kafka) and all(part in ours for part in kafka)
         for where, ours, kafka in difference.places()
@@ -208,7 +208,7 @@ KNOWN: Mapping[str, Callable[[Difference], bool]] = {
     "**A group exists from its first commit on.**": a_group_of_pending_offsets,
     "**Share groups (KIP-932) keep states by record, not by batch.**": a_share_group_that_assigns_at_once,
     "**A share group begins in a partition with its first fetch of it,**": a_share_group_that_begins_with_a_fetch,
-    "**DescribeShareGroupOffsets tells of each partition once,**": a_partition_named_twice,
+    "**DescribeShareGroupOffsets returns each partition once,**": a_partition_named_twice,
     "**DescribeShareGroupOffsets of a topic without partitions**": a_topic_without_partitions,
     "**The producers of a partition without records are known after a restart, too.**": a_producer_without_records,
     "**CreateTopics that only validates gives no topic id;**": a_topic_that_is_not_made,

@@ -75,7 +75,7 @@ def test_a_batch_of_unknown_fate_ends_the_producer_with_the_abort() -> None:
         producer.append("t", b"v")
         with pytest.raises(TransactionCommitFailedError):
             await producer.commit_transaction()
-        with pytest.raises(UnsupportedVersionError, match=r"InitProducerId.*Kafka has it since 2\.5.*make a new one"):
+        with pytest.raises(UnsupportedVersionError, match=r"InitProducerId.*Kafka has it since 2\.5.*create a new one"):
             await producer.abort_transaction()
         with pytest.raises(UnsupportedVersionError):
             producer.begin_transaction()
