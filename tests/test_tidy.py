@@ -23,7 +23,7 @@ CIRCLES = [["fencepost.spark.errors", "fencepost.spark.sink.decision"]]
 # The thin shells: the only modules below src/ that may touch clock, sockets, threads, files and randomness.
 # A name with a trailing dot covers the package.
 SHELLS = (
-    "fencepost.at_exit",
+    "fencepost.process.",
     "fencepost.config_providers",
     "fencepost.properties",
     "fencepost.broker.embedded_control",

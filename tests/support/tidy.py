@@ -31,7 +31,7 @@ SEEDED_RANDOM = "Random"
 # points down, so the product knows nothing of the laboratory.
 BELOW: dict[str, frozenset[str]] = {
     "protocol": frozenset({"values"}),
-    "at_exit": frozenset(),
+    "process": frozenset(),
     "on_first_use": frozenset({"extras"}),
     "states": frozenset(),
     "values": frozenset(),
@@ -54,10 +54,10 @@ BELOW: dict[str, frozenset[str]] = {
     "broker": frozenset(
         {
             "arguments",
-            "at_exit",
             "config",
             "errors",
             "jaas",
+            "process",
             "protocol",
             "small_files",
             "states",
@@ -69,12 +69,12 @@ BELOW: dict[str, frozenset[str]] = {
     "client": frozenset(
         {
             "arguments",
-            "at_exit",
             "config",
             "errors",
             "extras",
             "sasl_settings",
             "on_first_use",
+            "process",
             "protocol",
             "states",
             "tls",
@@ -94,6 +94,7 @@ BELOW: dict[str, frozenset[str]] = {
             "extras",
             "common_config",
             "on_first_use",
+            "process",
             "protocol",
             "setting",
             "small_files",
@@ -111,6 +112,7 @@ BELOW: dict[str, frozenset[str]] = {
             "errors",
             "extras",
             "common_config",
+            "process",
             "properties",
             "protocol",
             "schemas",

@@ -12,13 +12,14 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from fencepost.arguments import checked
-from fencepost.at_exit import CloseOrder, at_exit
 from fencepost.broker.embedded_control import BrokerClock, BrokerFaults
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.security.listeners import Listener, with_users
 from fencepost.broker.server import BrokerServer, new_event_loop, system_clock
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.process.at_exit import CloseOrder, at_exit
+from fencepost.process.signal_waits import event_is_set, join, result_of
 
 __all__ = ["Broker"]
 
@@ -181,7 +182,7 @@ class Broker:
             TimeoutError: It has not failed within `timeout_s` seconds.
         """
         self._check_runs_here()
-        if not self._stopped.wait(timeout_s) or self._error is None:
+        if not event_is_set(self._stopped, timeout_s) or self._error is None:
             raise TimeoutError(f"the broker has not failed in {timeout_s} s")
         return self._error
 
@@ -198,11 +199,11 @@ class Broker:
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, args=(address,), name="fencepost-broker", daemon=True)
         self._thread.start()
-        self._started.wait()
+        event_is_set(self._started)
         _running.add(self)
         at_exit(CloseOrder.BROKERS, _stop_all)
         if self._error is not None:
-            self._thread.join()
+            join(self._thread)
             self._thread = None
             _running.discard(self)
             self._remove_directory()
@@ -227,7 +228,7 @@ class Broker:
         self._clean = clean
         if self._loop is not None and self._end is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end.set)
-        thread.join()
+        join(thread)
 
     def _remove_directory(self) -> None:
         if self._own_directory is not None:
@@ -247,7 +248,7 @@ class Broker:
         async def run() -> Result:
             return await action(server)
 
-        return asyncio.run_coroutine_threadsafe(run(), loop).result()
+        return result_of(asyncio.run_coroutine_threadsafe(run(), loop))
 
     def _run(self, address: tuple[str, int]) -> None:
         loop = new_event_loop()

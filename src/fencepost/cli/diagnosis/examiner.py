@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -16,6 +15,7 @@ from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread
 from fencepost.config import AdminConfig
+from fencepost.process.signal_waits import pause
 
 __all__ = ["Examiner"]
 
@@ -79,7 +79,7 @@ class Examiner:
         look = self.look(progress=progress)
         if watch_s > 0 and may_last(look):
             progress(f"looking again in {watch_s:g} s, because a state may last")
-            time.sleep(watch_s)
+            pause(watch_s)
             look = self.look(progress=progress)
         progress("asking for the certificates")
         ends, unknown = certificate_ends(

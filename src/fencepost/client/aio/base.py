@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from fencepost.arguments import checked
-from fencepost.at_exit import CloseOrder, at_exit, patience_ms
 from fencepost.client.configured import Configured
 from fencepost.client.net.asyncio_runtime import AsyncioRuntime
 from fencepost.client.net.io_thread import GRACE_S
@@ -25,6 +24,7 @@ from fencepost.client.net.open_clients import (
 )
 from fencepost.client.net.sasl_login import change_credentials
 from fencepost.errors import ClosedError, ForkedError, UsageError
+from fencepost.process.at_exit import CloseOrder, at_exit, patience_ms
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -20,6 +20,7 @@ from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.records import Fetched, Record, to_table
 from fencepost.config import ConsumerConfig
 from fencepost.extras import require
+from fencepost.process.signal_waits import result_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,7 +179,7 @@ class Consumer(ListeningClient[ConsumerCore]):
         pieces = self._core.fetch_range(topic, partition, start, end, timeout_ms=timeout_ms)
         following = asyncio.run_coroutine_threadsafe(_next_of(pieces), self._io.loop)
         try:
-            while (piece := following.result()) is not None:
+            while (piece := result_of(following)) is not None:
                 following = asyncio.run_coroutine_threadsafe(_next_of(pieces), self._io.loop)
                 yield piece
         finally:

@@ -23,6 +23,7 @@ from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import RecordMetadata
 from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, KafkaTimeoutError, RecordRejectedError
+from fencepost.process.signal_waits import next_item
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +52,7 @@ class _Progress:
         """Wait for the next report. Return false if the time limit passed first."""
         left_s = None if self._until_s is None else max(self._until_s - time.monotonic(), 0.0)
         try:
-            self._reports.get(timeout=left_s)
+            next_item(self._reports, left_s)
         except queue.Empty:
             return False
         return True

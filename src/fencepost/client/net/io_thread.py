@@ -2,7 +2,7 @@
 
 It is a daemon thread, started with the first client. A forked child does not have it. Clients created before the fork
 raise ForkedError in the child, and a new client starts the child's own thread. At the end of the program, open clients
-get a few seconds to deliver records and to leave their groups (`fencepost.at_exit`).
+get a few seconds to deliver records and to leave their groups (`fencepost.process.at_exit`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from fencepost.at_exit import CloseOrder, at_exit, patience_ms
 from fencepost.client.net.open_clients import Leaving, leave_quietly, tell_lost
 from fencepost.errors import ClosedError, ForkedError, UsageError
+from fencepost.process.at_exit import CloseOrder, at_exit, patience_ms
+from fencepost.process.signal_waits import next_item
 
 log = logging.getLogger("fencepost.client")
 
@@ -170,7 +171,7 @@ class IoCall(Generic[T]):
 
     def result(self) -> T:
         """Wait for the call, and run its errands. Raises the errors of the errands and of the call."""
-        while (errand := self._errands.get()) is not None:
+        while (errand := next_item(self._errands)) is not None:
             errand()
         if self._outcome is None:
             raise concurrent.futures.CancelledError
@@ -285,7 +286,7 @@ class IoThread:
 
         def wait() -> None:
             while not outcomes:  # an interruption may have taken the queue's item
-                news.get()
+                next_item(news)
 
         self.loop.call_soon_threadsafe(start)
         try:

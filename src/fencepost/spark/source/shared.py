@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -22,6 +21,7 @@ from fencepost.client.group import committed_offsets as group_offsets
 from fencepost.client.records import Fetched
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import ConfigurationError, DataLossError, KafkaError, OffsetOutOfRangeError, RetriableError
+from fencepost.process.signal_waits import pause, result_of
 from fencepost.spark.compat import ADMISSION_CONTROL, arrow_schema
 from fencepost.spark.kafka_settings import tell_once
 from fencepost.spark.sink.runner import ClusterClient, link_to
@@ -132,7 +132,7 @@ class Source:
                 if left == 0:
                     raise
                 log.warning("offsets could not be fetched, %d more attempts: %s", left, error)
-                time.sleep(self._options.retry_interval_ms / 1000)
+                pause(self._options.retry_interval_ms / 1000)
         raise ConfigurationError("fetchOffset.numRetries is below 0")
 
     def _found(self, wanted: Mapping[TopicPartition, int], *, committed: bool) -> Offsets:
@@ -341,7 +341,7 @@ class Source:
 
         ahead: Future[Fetched | None] = asyncio.run_coroutine_threadsafe(following(), link.io.loop)
         try:
-            while (fetched := ahead.result()) is not None:
+            while (fetched := result_of(ahead)) is not None:
                 ahead = asyncio.run_coroutine_threadsafe(following(), link.io.loop)
                 yield fetched
         finally:

@@ -1,0 +1,1 @@
+"""The process as a whole: its end, and signals that come while a call waits."""

@@ -1,0 +1,71 @@
+"""Waits of blocking calls that a signal ends soon, for example Ctrl-C.
+
+Python runs the handler of a signal in the main thread, between two instructions of it. A thread that waits for a lock
+is woken by a signal, but not by one that arrived just before the wait, nor by one that the system gave to another
+thread: the handler then runs after the wait. So each wait here consists of short ones, and a handler runs after
+LOOK_S at the latest. An exception that it raises ends the call.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import queue
+import threading
+import time
+from typing import Final, TypeVar
+
+__all__ = ["LOOK_S", "event_is_set", "join", "next_item", "pause", "result_of"]
+
+T = TypeVar("T")
+
+LOOK_S: Final = 0.2
+"""Longest wait in which no signal handler runs, in seconds."""
+
+
+def next_item(items: queue.SimpleQueue[T], timeout_s: float | None = None) -> T:
+    """Wait for the next item, and return it.
+
+    Args:
+        items: The queue.
+        timeout_s: Maximum wait in seconds; None: no limit.
+
+    Raises:
+        queue.Empty: `timeout_s` expired.
+    """
+    until_s = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        left_s = LOOK_S if until_s is None else until_s - time.monotonic()
+        try:
+            return items.get(timeout=max(min(left_s, LOOK_S), 0))
+        except queue.Empty:
+            if left_s < LOOK_S:
+                raise
+
+
+def result_of(future: concurrent.futures.Future[T]) -> T:
+    """Wait for the result of a future, and return it. Raises the future's exception."""
+    while not future.done():
+        concurrent.futures.wait([future], timeout=LOOK_S)
+    return future.result()
+
+
+def event_is_set(event: threading.Event, timeout_s: float | None = None) -> bool:
+    """Wait until the event is set, for at most `timeout_s` seconds. Return false if it is not set then."""
+    until_s = None if timeout_s is None else time.monotonic() + timeout_s
+    while not event.wait(LOOK_S if until_s is None else max(min(until_s - time.monotonic(), LOOK_S), 0)):
+        if until_s is not None and time.monotonic() >= until_s:
+            return event.is_set()
+    return True
+
+
+def join(thread: threading.Thread) -> None:
+    """Wait until the thread has ended."""
+    while thread.is_alive():
+        thread.join(LOOK_S)
+
+
+def pause(duration_s: float) -> None:
+    """Sleep for `duration_s` seconds."""
+    until_s = time.monotonic() + duration_s
+    while (left_s := until_s - time.monotonic()) > 0:
+        time.sleep(min(left_s, LOOK_S))
