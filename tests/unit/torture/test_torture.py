@@ -21,7 +21,7 @@ from fencepost_lab.check.history.model import History, Outcome
 from fencepost_lab.check.report.verdict import judge
 from fencepost_lab.torture import clients
 from fencepost_lab.torture.access import Access
-from fencepost_lab.torture.supervisor import Torture, TortureOptions
+from fencepost_lab.torture.supervisor import Torture, TortureError, TortureOptions
 from fencepost_lab.torture.worker import WorkerJob
 
 
@@ -72,6 +72,30 @@ def test_ctrl_c_ends_the_storm_and_checks_what_there_is(tmp_path: Path) -> None:
     assert "stopped: checking what there is" in told
     assert printed.endswith("no anomalies\n")
     assert loaded(tmp_path / "history.jsonl").transactions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["fencepost", "confluent"])
+def test_only_a_crash_of_another_client_is_counted_and_told(client: str, tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if "the faults begin" in line:
+            torture.processes()[0].send(signal.SIGABRT)
+
+    with Broker() as broker:
+        access = Access(broker.bootstrap_servers)
+        options = TortureOptions(access, 0.1, 7, client, "storm-", False, tmp_path, faults=("cut",))
+        torture = Torture(options, say)
+        if client == "fencepost":
+            with pytest.raises(TortureError, match="writer-0 ended by itself"):
+                torture.run(tmp_path / "history.json")
+            return
+        torture.run(tmp_path / "history.json")
+    assert torture.happened["client crashed"] == 1
+    assert any(line.startswith("writer-0 crashed with SIGABRT and is restarted") for line in said)
+    assert judge(loaded(tmp_path / "history.json"), 3).clean
 
 
 def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from fencepost_lab.torture.worker import WorkerJob
 
 __all__ = ["FAULTS", "Torture", "TortureError", "TortureOptions"]
 
+OURS = "fencepost"
 FAULTS = ("kill-client", "pause-client", "cancel", "cut", "away", "one-way", "requests", "kill-broker", "pause-broker")
 START_S = 120.0
 END_S = 60.0
@@ -203,7 +204,10 @@ class Torture:
         return self.options.work / "workers.log"
 
     def _tend(self, now: float) -> None:
-        """Resume paused workers and restart killed ones. Raises TortureError for a worker that ended by itself."""
+        """Resume paused workers and restart killed and crashed ones.
+
+        Raises TortureError for a worker that ended by itself.
+        """
         for worker in self._workers:
             if worker.resumes_at is not None and now >= worker.resumes_at:
                 worker.resumes_at = None
@@ -212,8 +216,22 @@ class Torture:
                 worker.starts_at = None
                 worker.process = self._launch(worker.job)
             elif worker.starts_at is None and not worker.process.is_running:
-                told = f"{worker.job.process} ended by itself; see {self._log}:\n{worker.process.tail()}"
-                raise TortureError(told)
+                self._restart_crashed(worker)
+                worker.starts_at = now
+
+    def _restart_crashed(self, worker: _Worker) -> None:
+        """Count a crash of another client's native code, which is a kill as any other to the Kafka under test.
+
+        librdkafka 2.16.0 was seen to abort the process in its handler of AddPartitionsToTxn (`txn_req_cnt > 0`).
+        Raises TortureError if the worker ended in another way, or with Fencepost's client.
+        """
+        status = worker.process.status or 0
+        if status >= 0 or self.options.client == OURS:
+            told = f"{worker.job.process} ended by itself; see {self._log}:\n{worker.process.tail()}"
+            raise TortureError(told)
+        self.happened["client crashed"] += 1
+        last = worker.process.tail().strip().rpartition("\n")[2]
+        self.say(f"{worker.job.process} crashed with {signal.Signals(-status).name} and is restarted: {last}")
 
     # Faults -----------------------------------------------------------------------------------------------------------
 
