@@ -199,6 +199,7 @@ def test_topics_and_groups(cluster: str, serve: Callable[..., str], show: Callab
             sees(tab, "1,201")
 
             tab.keyboard.press("4")
+            sees(tab, "Groups", where="main h1")  # the field of the topics has the same label
             with fencepost.ShareConsumer(cluster, group_id=f"{topic}-shared") as sharing:
                 admin.create_topic(f"{topic}-queue", 3)
                 sharing.subscribe([f"{topic}-queue"])
