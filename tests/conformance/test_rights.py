@@ -94,6 +94,12 @@ ACL_KINDS = [
     ({"resource_type": ResourceType.CLUSTER}, [42, 0]),
     ({"resource_name": ""}, [42, 0]),
     ({"resource_type": ResourceType.GROUP, "operation": Operation.TWO_PHASE_COMMIT}, [0, 0]),
+    ({"host": ""}, [42, 0]),
+    ({"host": " "}, [0, 0]),
+    ({"principal": "alice"}, [42, 0]),
+    ({"principal": ""}, [42, 0]),
+    ({"principal": "User:"}, [0, 0]),
+    ({"principal": ":alice"}, [0, 0]),
     # Kafka cannot read these at all; ours refuses them like the others.
     ({"operation": Operation.ANY}, [-1, -1]),
     ({"permission_type": Permission.ANY}, [-1, -1]),

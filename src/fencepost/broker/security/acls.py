@@ -95,7 +95,8 @@ def invalid_binding(binding: Binding) -> str | None:
         return f"Invalid operation {binding.operation}"
     if binding.permission not in (Permission.ALLOW, Permission.DENY):
         return f"Invalid permissionType {binding.permission}"
-    kind, separator, _ = binding.principal.partition(":")
-    if not kind or not separator:
+    if ":" not in binding.principal:
         return f"Invalid principal {binding.principal!r}: expected is principalType:principalName"
+    if not binding.host:
+        return "Invalid empty host: use * for every host"
     return None
