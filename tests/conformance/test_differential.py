@@ -34,7 +34,7 @@ def ours() -> Iterator[Broker]:
 @pytest.fixture(scope="module")
 def theirs() -> Iterator[ApacheKafka]:
     """Of its own: it is restarted, and asked for whatever there is."""
-    with ApacheKafka(FOR_GROUPS) as kafka:
+    with ApacheKafka(FOR_GROUPS, authorizer=True) as kafka:
         yield kafka
 
 

@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fencepost.broker.embedded import Broker
-from tests.support.apache_kafka import ApacheKafka
+from tests.support.apache_kafka import AUTHORIZER_PROPERTIES, ApacheKafka
 from tests.support.differential.comparing import Comparison, Outcome
 from tests.support.differential.known import unknown
 from tests.support.differential.side import Side
 from tests.support.raw_client import RawClient
 
 SETTINGS = {
+    **AUTHORIZER_PROPERTIES,
     "transaction.two.phase.commit.enable": True,
     "producer.state.check": "kafka",
     "offsets.topic.num.partitions": 5,
@@ -70,7 +71,7 @@ def main() -> None:
     options = parser.parse_args()
     asked: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
-    with Broker(SETTINGS, fsync="commit") as broker, ApacheKafka() as kafka:
+    with Broker(SETTINGS, fsync="commit") as broker, ApacheKafka(authorizer=True) as kafka:
         for seed in range(options.seed, options.seed + options.runs):
             run = comparison(broker.bootstrap_servers, kafka.bootstrap_servers, seed, options.api)
             outcome = run.run(options.steps)
