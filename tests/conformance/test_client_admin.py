@@ -206,6 +206,25 @@ def test_the_record_with_the_highest_timestamp_is_one_that_is_there(
     assert found == (there if broker.is_ours else dict.fromkeys(there, (1, 5000)))
 
 
+def test_the_highest_timestamp_of_committed_records(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    """Kafka looks for the highest timestamp of all records, and answers with none if that record is not committed."""
+    topic = broker.name("t")
+    place = TP(topic, 0)
+    admin.create_topic(topic, 1)
+    with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
+        producer.send(topic, b"v", timestamp_ms=1000).result(120)
+    with fencepost.Producer(broker.bootstrap_servers, linger_ms=0, transactional_id=broker.name("x")) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"v", timestamp_ms=2000).result(120)
+        found = [
+            admin.list_offsets({place: MAX_TIMESTAMP}, isolation=isolation)[place].offset
+            for isolation in fencepost.Isolation
+        ]
+        producer.abort_transaction()
+    assert found == [1, 0 if broker.is_ours else -1]
+
+
 def test_committed_offsets_are_altered_reset_and_deleted(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic, group = broker.name("t"), broker.name("g")
     admin.create_topic(topic, 2)
