@@ -1,4 +1,4 @@
-//! Gives the module a stamp: a hash of the sources it was built from. `fencepost` refuses a module with another stamp.
+//! Stores a stamp in the module: a hash of its sources. `fencepost` refuses a module with another stamp.
 //!
 //! FNV-1a with 64 bits over each file's name, its length and its bytes. tools/native_stamp.py computes the same.
 

@@ -2,7 +2,7 @@
 
 /// Size of a header in bytes.
 pub const HEADER_BYTES: usize = 61;
-/// Bytes before those that the length counts.
+/// Bytes of a batch that precede its length field's count: base offset and the length itself.
 pub const LENGTH_PREFIX_BYTES: usize = 12;
 pub const MAGIC_AT: usize = 16;
 pub const MAGIC: i8 = 2;
@@ -15,7 +15,7 @@ pub const TRANSACTIONAL: i16 = 0x10;
 pub const CONTROL: i16 = 0x20;
 pub const DELETE_HORIZON: i16 = 0x40;
 
-/// Bytes that are read from the front. Every read fails where they end.
+/// Reads values from the front of a byte slice. A read past the end returns None.
 pub struct Reader<'a> {
     pub rest: &'a [u8],
 }
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The fields of a header, in their order.
+/// The fields of a header, in wire order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {
     pub base_offset: i64,
@@ -69,7 +69,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header at the front of these bytes; None if they are too few.
+    /// Parse the header at the front of `bytes`. Returns None if there are too few bytes.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader { rest: bytes };
         Some(Self {
@@ -89,8 +89,9 @@ impl Header {
         })
     }
 
-    /// Write this header in front of the records of a batch, with the length and the CRC of that batch instead of its
-    /// own; None if the batch is shorter than a header or too long for its length.
+    /// Write this header over the first bytes of `batch`. The length and the CRC are computed from `batch`; the fields
+    /// `batch_length` and `crc` are ignored. Returns None if `batch` is shorter than a header, or too long for the
+    /// length field.
     pub fn seal(&self, batch: &mut [u8]) -> Option<()> {
         let length = i32::try_from(batch.len().checked_sub(LENGTH_PREFIX_BYTES)?).ok()?;
         let mut rest = batch.get_mut(..HEADER_BYTES)?;
@@ -124,7 +125,7 @@ impl Header {
         LENGTH_PREFIX_BYTES.checked_add(usize::try_from(self.batch_length).ok()?)
     }
 
-    /// True if the stored CRC is that of the batch, which has a whole header.
+    /// True if the stored CRC matches the batch. The batch must be at least as long as a header.
     pub fn has_crc_of(&self, batch: &[u8]) -> bool {
         crc32c::crc32c(&batch[CRC_FROM..]) == self.crc
     }

@@ -1,11 +1,11 @@
 //! Loops over the bytes of record batches, and the Python module `fencepost_native` that offers them.
 //!
-//! The loops need no Python: `cargo test --no-default-features` tests them without an interpreter.
+//! The loops do not depend on Python: `cargo test --no-default-features` tests them without an interpreter.
 
-pub mod answers;
 pub mod batch;
 #[cfg(feature = "python")]
 mod buffers;
+pub mod fetch;
 pub mod hashes;
 mod numbers;
 #[cfg(feature = "python")]

@@ -1,6 +1,6 @@
-//! Columns of numbers.
+//! Views of columns of numbers.
 
-/// Numbers in a buffer, of any alignment.
+/// Numbers in a buffer, with any alignment.
 #[derive(Clone, Copy, Default)]
 pub struct Int64s<'a>(&'a [u8]);
 
@@ -10,7 +10,7 @@ pub struct Int32s<'a>(&'a [u8]);
 macro_rules! numbers {
     ($name:ident, $number:ty, $size:literal) => {
         impl<'a> $name<'a> {
-            /// None if the bytes end within a number.
+            /// Return None if the length of `bytes` is not a multiple of the size of a number.
             pub fn of(bytes: &'a [u8]) -> Option<Self> {
                 (bytes.len() % $size == 0).then_some(Self(bytes))
             }
@@ -23,7 +23,7 @@ macro_rules! numbers {
                 self.0.is_empty()
             }
 
-            /// Number at `index`; 0 behind the last.
+            /// Return the number at `index`, or 0 if there are fewer numbers.
             #[inline(always)]
             pub fn get(self, index: usize) -> $number {
                 let at = index.wrapping_mul($size);

@@ -1,4 +1,4 @@
-//! The border to Python's tuples: instances of classes that are tuples, without a tuple that is copied.
+//! Creates instances of subclasses of `tuple`, without an intermediate tuple that is copied.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
@@ -24,34 +24,36 @@ impl TupleClass {
         &self.0
     }
 
-    /// A new instance with these items. Its `__new__` and `__init__` do not run.
+    /// Create an instance with these items. `__new__` and `__init__` of the class do not run.
     #[inline(always)]
     pub fn instance<'py, const N: usize>(
         &self,
         py: Python<'py>,
         items: [Bound<'py, PyAny>; N],
     ) -> PyResult<Bound<'py, PyAny>> {
-        // SAFETY: the class is a tuple (`of`), which has the general allocator, and the interpreter is held. The result
-        // is a new tuple with N empty places, or null with an exception set.
-        let made = unsafe {
-            let made = ffi::PyType_GenericAlloc(self.0.as_ptr().cast(), N as ffi::Py_ssize_t);
-            Bound::from_owned_ptr_or_err(py, made)?
+        // SAFETY: `of` has checked that the class is a subclass of `tuple`, which uses the general allocator. This
+        // thread holds the interpreter lock. The result is a new tuple with N empty slots, or null with an exception
+        // set.
+        let tuple = unsafe {
+            let tuple = ffi::PyType_GenericAlloc(self.0.as_ptr().cast(), N as ffi::Py_ssize_t);
+            Bound::from_owned_ptr_or_err(py, tuple)?
         };
-        for (place, item) in items.into_iter().enumerate() {
-            // SAFETY: `made` is a tuple that nobody else has yet, and the function takes the reference to the item, also
-            // when it fails. It checks class and place.
-            if unsafe { ffi::PyTuple_SetItem(made.as_ptr(), place as ffi::Py_ssize_t, item.into_ptr()) } != 0 {
+        for (index, item) in items.into_iter().enumerate() {
+            // SAFETY: no other code has `tuple` yet. PyTuple_SetItem checks the class and the index. It takes ownership
+            // of the item, also when it fails.
+            if unsafe { ffi::PyTuple_SetItem(tuple.as_ptr(), index as ffi::Py_ssize_t, item.into_ptr()) } != 0 {
                 return Err(PyErr::fetch(py));
             }
         }
-        Ok(made)
+        Ok(tuple)
     }
 }
 
-/// Take an object out of the collector's sight. The caller knows that it is part of no cycle, now and later.
+/// Stop the garbage collector from tracking an object. The caller guarantees that the object never becomes part of a
+/// reference cycle.
 #[inline(always)]
 pub fn untrack(object: &Bound<'_, PyAny>) {
-    // SAFETY: the pointer is a valid object with the collector's header, as every tuple has. The function does nothing
-    // for an object that is not tracked, and so does the destructor of tuples.
+    // SAFETY: the pointer is a valid object with a garbage collector header, as every tuple has. The function does
+    // nothing for an object that is not tracked. The destructor of a tuple accepts an untracked object.
     unsafe { ffi::PyObject_GC_UnTrack(object.as_ptr().cast()) }
 }

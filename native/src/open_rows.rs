@@ -1,6 +1,6 @@
-//! Records of an open chunk (fencepost.client.producer.chunks). Python decides when to close it.
+//! The records of an open chunk (fencepost.client.producer.chunks). Python decides when a chunk closes.
 //!
-//! Each method is one step for all threads and signal handlers: it does not run Python code while it changes the rows.
+//! Each method is atomic for other threads and signal handlers: it runs no Python code while it changes the rows.
 
 use crate::objects::TupleClass;
 use crate::python::{fields_of, times_of, Field};
@@ -10,7 +10,8 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyType};
 
-/// Larger values are not copied: the copy would cost more than the reference saves.
+/// Largest value that is copied, in bytes. For a larger value, a reference to the Python object is cheaper than the
+/// copy.
 const COPIED_BYTES: usize = 512;
 
 #[pyclass(module = "fencepost_native")]
@@ -19,21 +20,21 @@ pub struct OpenRows {
     delivery: TupleClass,
     overhead: i64,
     rows: Rows,
-    kept: Vec<Py<PyBytes>>,
+    referenced: Vec<Py<PyBytes>>,
     left: i64,
     is_closed: bool,
 }
 
 impl OpenRows {
-    /// Add a record; None if the rows are closed.
+    /// Append a record, and return its row. The rows must be open.
     #[inline(always)]
-    fn put(&mut self, value: Option<&Bound<'_, PyBytes>>, key: Option<&[u8]>, size: i64) -> PyResult<usize> {
+    fn append(&mut self, value: Option<&Bound<'_, PyBytes>>, key: Option<&[u8]>, size: i64) -> PyResult<usize> {
         let bytes = value.map(|value| value.as_bytes());
         let field = match (value, bytes) {
             (Some(value), Some(bytes)) if bytes.len() > COPIED_BYTES && value.is_exact_instance_of::<PyBytes>() => {
-                self.kept.try_reserve(1).map_err(|_| no_memory())?;
-                self.kept.push(value.clone().unbind());
-                Value::Kept(bytes.len(), self.kept.len() - 1)
+                self.referenced.try_reserve(1).map_err(|_| no_memory())?;
+                self.referenced.push(value.clone().unbind());
+                Value::Referenced(bytes.len(), self.referenced.len() - 1)
             }
             _ => Value::Copied(bytes),
         };
@@ -49,8 +50,8 @@ fn no_memory() -> PyErr {
 
 #[pymethods]
 impl OpenRows {
-    /// Rows of `chunk` with room for `room` bytes, where a record counts `overhead` bytes beside its key and value.
-    /// `take` returns instances of `delivery`, a class of tuples, with the chunk and the row.
+    /// Args: `chunk` and `delivery`: `take` returns instances of `delivery`, a subclass of tuple, with the chunk and
+    /// the row. `room`: capacity in bytes. `overhead`: bytes to count for each record beside its key and value.
     #[new]
     fn new(chunk: Bound<'_, PyAny>, delivery: Bound<'_, PyType>, room: i64, overhead: i64) -> PyResult<Self> {
         Ok(Self {
@@ -58,13 +59,14 @@ impl OpenRows {
             delivery: TupleClass::of(&delivery)?,
             overhead,
             rows: Rows::default(),
-            kept: Vec::new(),
+            referenced: Vec::new(),
             left: room,
             is_closed: false,
         })
     }
 
-    /// Add a plain record, and return its delivery. None: it is not plain, or the rows are closed or nearly full.
+    /// Append a record of bytes without headers, and return its delivery. Returns None if the key or the value is of
+    /// another type, if the rows are closed, or if the record would fill them.
     #[pyo3(signature = (value, key, /))]
     fn take<'py>(
         slf: &Bound<'py, Self>,
@@ -86,15 +88,16 @@ impl OpenRows {
             if rows.is_closed || size >= rows.left {
                 return Ok(None);
             }
-            let row = rows.put(Some(value), key, size)?;
+            let row = rows.append(Some(value), key, size)?;
             (row, chunk, rows.delivery.clone_ref(py))
         };
-        // A new object may start the collector, which runs any code. So the rows are no longer borrowed here.
+        // A new object may start the garbage collector, which can run any Python code. The borrow of the rows has ended
+        // above.
         delivery.instance(py, [chunk.into_bound(py), row.into_pyobject(py)?.into_any()]).map(Some)
     }
 
-    /// Add a record of `size` bytes, and return its row, with `extra` as entry of that row in `extras`; None if the rows
-    /// are closed.
+    /// Append a record of `size` bytes, store `extra` under its row in `extras`, and return the row. Returns None if
+    /// the rows are closed. Nothing is stored if `extra` is None.
     #[pyo3(signature = (value, key, size, extras, extra, /))]
     fn add(
         slf: &Bound<'_, Self>,
@@ -112,23 +115,23 @@ impl OpenRows {
             rows.rows.len()
         };
         if !extra.is_none() {
-            // An entry of a number in a dictionary: no other code runs, so the row is still the next one.
+            // An integer key in a dictionary runs no Python code, so the next record still gets this row.
             extras.set_item(row, extra)?;
         }
-        let added = slf.try_borrow_mut()?.put(value, key.map(|key| key.as_bytes()), size);
+        let added = slf.try_borrow_mut()?.append(value, key.map(|key| key.as_bytes()), size);
         if added.is_err() && !extra.is_none() {
-            extras.del_item(row)?; // the next record will have this row
+            extras.del_item(row)?; // the next record gets this row
         }
         added.map(Some)
     }
 
-    /// Close the rows, and return their number. It may be called again.
+    /// Close the rows, and return their number. Closing twice is allowed.
     fn close(&mut self) -> usize {
         self.is_closed = true;
         self.rows.len()
     }
 
-    /// Bytes that are left. Negative: the last record took more.
+    /// Capacity that is left, in bytes. Negative if the last record was larger than the rest.
     #[getter]
     fn left(&self) -> i64 {
         self.left
@@ -144,7 +147,7 @@ impl OpenRows {
         self.rows.len()
     }
 
-    /// Key of each record.
+    /// The key of each record, None for a null key.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut keys: Vec<Option<Bound<'py, PyBytes>>> = Vec::new();
         keys.try_reserve_exact(self.rows.len()).map_err(|_| no_memory())?;
@@ -152,12 +155,12 @@ impl OpenRows {
         PyList::new(py, keys)
     }
 
-    /// Partition of each record by its key, among `partitions`; -1 for a record without a key.
+    /// The partition of each record by its key, among `partitions`; -1 for a record without a key.
     fn partitions<'py>(&self, py: Python<'py>, partitions: i64) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, self.rows.partitions(crate::python::counted(partitions)?))
+        PyList::new(py, self.rows.partitions(crate::python::partition_count(partitions)?))
     }
 
-    /// Encode like `write_lists`, all rows or the `chosen` ones.
+    /// Encode all rows, or only the `chosen` ones, as `write_lists` does.
     #[pyo3(signature = (chosen, timestamps, headers, /))]
     fn write<'py>(
         &self,
@@ -172,18 +175,18 @@ impl OpenRows {
         }
         let times = times_of(&timestamps, count)?;
         let headers = fields_of(headers.as_ref(), count)?;
-        let kept = |index: usize| self.kept.get(index).map(|value| value.bind(py).as_bytes());
-        let fields = |place: usize| {
-            let row = chosen.as_ref().map_or(place, |chosen| chosen[place]);
-            self.rows.fields(row, kept, headers.get(place).and_then(Field::bytes).unwrap_or_default())
+        let referenced = |index: usize| self.referenced.get(index).map(|value| value.bind(py).as_bytes());
+        let fields = |index: usize| {
+            let row = chosen.as_ref().map_or(index, |chosen| chosen[index]);
+            self.rows.fields(row, referenced, headers.get(index).and_then(Field::bytes).unwrap_or_default())
         };
-        crate::python::batch_of(py, count, fields, &times, None)
+        crate::python::encode_batch(py, count, fields, &times, None)
     }
 
-    /// Free the memory of the records. The rows must be closed.
+    /// Free the memory of the records. Does nothing while the rows are open.
     fn release(&mut self) {
         if self.is_closed {
-            (self.rows, self.kept, self.chunk) = (Rows::default(), Vec::new(), None);
+            (self.rows, self.referenced, self.chunk) = (Rows::default(), Vec::new(), None);
         }
     }
 

@@ -1,22 +1,23 @@
-//! The common form of Produce requests: sound batches for some partitions, read with one pass over the frame.
+//! Reads Produce requests in their common form, with one pass over the frame.
 //!
-//! `read` returns None for every other form and for malformed bytes; Python then reads the request in its general way,
-//! which has the error codes. Nothing is decided here: a batch that is sound may still be refused for the settings of
-//! its topic, or for the state of its producer.
+//! `decode_request` returns None for every other form and for malformed bytes. Python then reads the request, and
+//! chooses the error codes. This module checks the format only: the broker may still refuse a well-formed batch because
+//! of the settings of its topic or the state of its producer.
 
 use crate::batch::{Header, Reader, CODEC_MASK, CONTROL, DELETE_HORIZON, HEADER_BYTES, MAGIC, TRANSACTIONAL};
 use crate::records::{self, Checked};
 
 const FIRST_VERSION: i16 = 3;
 const LAST_VERSION: i16 = 13;
-const FIRST_WITH_START: i16 = 5;
+const FIRST_WITH_LOG_START: i16 = 5;
 const FIRST_WITH_ERRORS: i16 = 8;
 const FIRST_FLEXIBLE: i16 = 9;
-const FIRST_BY_ID: i16 = 13;
+const FIRST_WITH_TOPIC_ID: i16 = 13;
 const ID_BYTES: usize = 16;
-/// Most batches, and most bytes of a frame with several, so that one pass does not take long.
-const MOST_BATCHES: usize = 1000;
-const MOST_BYTES_OF_SEVERAL: usize = 4 << 20;
+/// Limits that bound the time of one pass: the number of batches, and the size in bytes of a frame with several
+/// batches.
+const MAX_BATCHES: usize = 1000;
+const MAX_BYTES_OF_SEVERAL: usize = 4 << 20;
 
 const LAST_CODEC: i16 = 4;
 
@@ -36,7 +37,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One less than a compact length; None for null.
+    /// A compact length, decoded from its wire form `length + 1`. None for null.
     fn compact(&mut self) -> Option<usize> {
         self.unsigned()?.checked_sub(1)
     }
@@ -49,7 +50,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes(length)?).ok()
     }
 
-    /// A string with a length of 16 bits; Some(None) is null.
+    /// A string with a 16-bit length. `Some(None)` is a null string.
     fn nullable_text(&mut self) -> Option<Option<&'a str>> {
         match usize::try_from(self.int16()?) {
             Ok(length) => self.text(length).map(Some),
@@ -65,7 +66,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A topic by its name (up to v12) or its id.
+/// A topic, by name (up to v12) or by id (from v13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Topic<'a> {
     Name(&'a str),
@@ -76,11 +77,11 @@ pub enum Topic<'a> {
 pub struct Batch<'a> {
     pub topic: Topic<'a>,
     pub partition: i32,
-    /// Position of the batch in the frame.
+    /// Position of the batch in the frame, in bytes.
     pub start: usize,
     pub end: usize,
     pub header: Header,
-    /// Facts about the records; None if they are compressed.
+    /// Facts about the records; None if the batch is compressed.
     pub checked: Option<Checked>,
 }
 
@@ -95,21 +96,23 @@ pub struct Request<'a> {
     pub batches: Vec<Batch<'a>>,
 }
 
-/// Header and facts of bytes that are exactly one sound batch of a client.
-pub fn sound(batch: &[u8]) -> Option<(Header, Option<Checked>)> {
+/// Check that these bytes are exactly one well-formed batch of a producer. Returns its header, and facts about its
+/// records unless they are compressed.
+pub fn check_batch(batch: &[u8]) -> Option<(Header, Option<Checked>)> {
     let header = Header::of(batch)?;
     let attributes = header.attributes;
-    let is_whole = header.size()? == batch.len();
-    let is_counted = header.count > 0 && header.last_offset_delta == header.count - 1 && header.base_offset == 0;
-    let is_sequenced = match header.producer_id {
+    let has_whole_length = header.size()? == batch.len();
+    let has_valid_counts = header.count > 0 && header.last_offset_delta == header.count - 1 && header.base_offset == 0;
+    let has_valid_sequence = match header.producer_id {
         0.. => header.base_sequence >= 0,
         _ => attributes & TRANSACTIONAL == 0,
     };
-    let is_clients = attributes & (CONTROL | DELETE_HORIZON) == 0 && attributes & CODEC_MASK <= LAST_CODEC;
-    if header.magic != MAGIC || !is_whole || !is_counted || !is_sequenced || !is_clients {
+    let has_client_attributes = attributes & (CONTROL | DELETE_HORIZON) == 0 && attributes & CODEC_MASK <= LAST_CODEC;
+    if header.magic != MAGIC || !has_whole_length || !has_valid_counts || !has_valid_sequence || !has_client_attributes
+    {
         return None;
     }
-    // A fuzzer does not find a checksum.
+    // A fuzzer cannot guess a checksum, so it skips this check.
     if !cfg!(fuzzing) && !header.has_crc_of(batch) {
         return None;
     }
@@ -120,8 +123,8 @@ pub fn sound(batch: &[u8]) -> Option<(Header, Option<Checked>)> {
     Some((header, Some(checked)))
 }
 
-/// Read a request with its header.
-pub fn read(frame: &[u8]) -> Option<Request<'_>> {
+/// Decode a request with its header. Returns None unless it has the common form.
+pub fn decode_request(frame: &[u8]) -> Option<Request<'_>> {
     let mut reader = Reader { rest: frame };
     if reader.int16()? != 0 {
         return None;
@@ -146,7 +149,7 @@ pub fn read(frame: &[u8]) -> Option<Request<'_>> {
         false => usize::try_from(reader.int32()?).ok(),
     };
     for _ in 0..length(&mut reader)? {
-        let topic = if version >= FIRST_BY_ID {
+        let topic = if version >= FIRST_WITH_TOPIC_ID {
             Topic::Id(reader.array()?)
         } else if is_flexible {
             Topic::Name(reader.compact_nullable_text()??)
@@ -154,13 +157,13 @@ pub fn read(frame: &[u8]) -> Option<Request<'_>> {
             Topic::Name(reader.nullable_text()??)
         };
         for _ in 0..length(&mut reader)? {
-            if batches.len() == MOST_BATCHES || (batches.len() == 1 && frame.len() > MOST_BYTES_OF_SEVERAL) {
+            if batches.len() == MAX_BATCHES || (batches.len() == 1 && frame.len() > MAX_BYTES_OF_SEVERAL) {
                 return None;
             }
             let partition = reader.int32()?;
             let size = length(&mut reader)?;
             let start = frame.len() - reader.rest.len();
-            let (header, checked) = sound(reader.bytes(size)?)?;
+            let (header, checked) = check_batch(reader.bytes(size)?)?;
             batches.push(Batch { topic, partition, start, end: start + size, header, checked });
             if is_flexible {
                 reader.no_tags()?;
@@ -177,12 +180,12 @@ pub fn read(frame: &[u8]) -> Option<Request<'_>> {
     is_whole.then_some(Request { version, correlation_id, client_id, transactional_id, acks, timeout_ms, batches })
 }
 
-/// What became of a batch that was taken: partition, base offset, time of the append in ms (or -1), log start offset.
-pub type Taken = (i32, i64, i64, i64);
+/// Result of an append: partition, base offset, append time in ms (or -1), log start offset.
+pub type Appended = (i32, i64, i64, i64);
 
-/// The response frame to a request whose batches were all taken. Results of a topic that follow each other share an
-/// entry.
-pub fn answer(version: i16, correlation_id: i32, results: &[(Topic<'_>, Taken)]) -> Vec<u8> {
+/// Encode the response to a request whose batches were all appended, as a frame. Consecutive results of the same topic
+/// share one entry.
+pub fn encode_response(version: i16, correlation_id: i32, results: &[(Topic<'_>, Appended)]) -> Vec<u8> {
     let is_flexible = version >= FIRST_FLEXIBLE;
     let mut out = Vec::with_capacity(64 + results.len() * 40);
     let length = |out: &mut Vec<u8>, count: usize| match is_flexible {
@@ -194,7 +197,7 @@ pub fn answer(version: i16, correlation_id: i32, results: &[(Topic<'_>, Taken)])
     if is_flexible {
         out.push(0);
     }
-    let topics: Vec<_> = results.chunk_by(|one, other| one.0 == other.0).collect();
+    let topics: Vec<_> = results.chunk_by(|left, right| left.0 == right.0).collect();
     length(&mut out, topics.len());
     for topic in topics {
         match topic[0].0 {
@@ -214,7 +217,7 @@ pub fn answer(version: i16, correlation_id: i32, results: &[(Topic<'_>, Taken)])
             out.extend_from_slice(&0i16.to_be_bytes());
             out.extend_from_slice(&base_offset.to_be_bytes());
             out.extend_from_slice(&append_time_ms.to_be_bytes());
-            if version >= FIRST_WITH_START {
+            if version >= FIRST_WITH_LOG_START {
                 out.extend_from_slice(&log_start_offset.to_be_bytes());
             }
             if is_flexible {
@@ -227,7 +230,7 @@ pub fn answer(version: i16, correlation_id: i32, results: &[(Topic<'_>, Taken)])
             out.push(0);
         }
     }
-    out.extend_from_slice(&[0; 4]); // no throttling
+    out.extend_from_slice(&[0; 4]); // throttle time 0
     if is_flexible {
         out.push(0);
     }

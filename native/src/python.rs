@@ -1,42 +1,43 @@
 //! Functions of the Python module.
 //!
-//! The module takes no decision. Its functions have no state; that of connections and open chunks is in streams.rs and
-//! open_rows.rs. A function reads buffers and returns numbers and new objects. It reports broken input with a code
-//! (records.rs) or None, never with a panic. Columns of numbers are buffers of native 32-bit or 64-bit integers. A column
-//! of byte strings is the tuple (blob, starts, lengths), see `records::Strings`.
+//! The functions are stateless; streams.rs and open_rows.rs hold the state of connections and of open chunks. A
+//! function reads buffers, and returns numbers and new objects. It reports malformed input by a code (records.rs) or
+//! None, never by a panic. A column of numbers is a buffer of native 32-bit or 64-bit integers. A column of byte
+//! strings is a tuple (blob, starts, lengths), see `records::Strings`.
 //!
 //! Work on a large buffer runs without the interpreter lock. The caller must not write to a buffer during a call.
 
-use crate::answers::Reading;
 use crate::batch::{Header, HEADER_BYTES, MAGIC};
-use crate::buffers::{packed, untouched, written, Input};
+use crate::buffers::{bytes_of_numbers, new_bytearray, uninitialized, Input};
+use crate::fetch::ReadOptions;
 use crate::numbers::{Int32s, Int64s};
 use crate::objects::{untrack, TupleClass};
 use crate::produce::Topic;
-use crate::records::{Cursors, Description, Fields, Flaw, HeaderSource, Source, Strings};
-use crate::{answers, hashes, produce, records};
+use crate::records::{Cursors, Description, Fields, HeaderSource, RecordError, Source, Strings};
+use crate::{fetch, hashes, produce, records};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyInt, PyList, PySlice, PyString, PyTuple, PyType};
 use std::collections::HashMap;
 use std::convert::Infallible;
 
-/// From this size on, other threads run meanwhile. Below it, giving the lock away costs more than it brings.
+/// Smallest work, in bytes, that runs without the interpreter lock. Below it, releasing the lock takes longer than it
+/// saves.
 const LARGE_BYTES: usize = 64 * 1024;
 
 type Any<'py> = Bound<'py, PyAny>;
-type Three<'py> = (Any<'py>, Any<'py>, Any<'py>);
+type ColumnBuffers<'py> = (Any<'py>, Any<'py>, Any<'py>);
 
-/// Do `work` on `size` bytes, with the interpreter lock given away if they are many.
-pub fn working<T: Send>(py: Python<'_>, size: usize, work: impl FnOnce() -> T + Send) -> T {
+/// Run `work`, which handles `size` bytes. Release the interpreter lock meanwhile if they are many.
+pub fn without_lock<T: Send>(py: Python<'_>, size: usize, work: impl FnOnce() -> T + Send) -> T {
     if size < LARGE_BYTES {
         return work();
     }
     py.detach(work)
 }
 
-fn outcome(flaw: Option<Flaw>) -> (u8, usize) {
-    flaw.map_or((records::OK, 0), |flaw| (flaw.code, flaw.row))
+fn code_and_row(error: Option<RecordError>) -> (u8, usize) {
+    error.map_or((records::OK, 0), |error| (error.code, error.row))
 }
 
 fn int64s(input: &Input) -> PyResult<Int64s<'_>> {
@@ -55,11 +56,12 @@ struct Column {
 }
 
 impl Column {
-    fn of(three: &Three<'_>) -> PyResult<Self> {
-        Ok(Self { blob: Input::of(&three.0)?, starts: Input::of(&three.1)?, lengths: Input::of(&three.2)? })
+    fn of(buffers: &ColumnBuffers<'_>) -> PyResult<Self> {
+        Ok(Self { blob: Input::of(&buffers.0)?, starts: Input::of(&buffers.1)?, lengths: Input::of(&buffers.2)? })
     }
 
-    /// The column, if it has an entry for each of the rows (None: any number), or none for all of them.
+    /// The column as strings. Each buffer must have `rows` entries (None: any number), or be empty if all strings are
+    /// null. `starts` may also be empty unless `needs_starts` is true.
     fn strings(&self, rows: Option<usize>, needs_starts: bool) -> PyResult<Strings<'_>> {
         let (starts, lengths) = (int64s(&self.starts)?, int32s(&self.lengths)?);
         let wanted = rows.filter(|_| !lengths.is_empty()).unwrap_or(lengths.len());
@@ -98,7 +100,7 @@ impl<'py> Field<'py> {
     }
 }
 
-/// Fields of a Python sequence of `rows` byte strings or None; no fields if there is no sequence.
+/// The items of a Python sequence, which must have `rows` byte strings or None. Without a sequence there are no items.
 pub fn fields_of<'py>(sequence: Option<&Any<'py>>, rows: usize) -> PyResult<Vec<Field<'py>>> {
     let mut fields = Vec::new();
     let Some(sequence) = sequence else { return Ok(fields) };
@@ -123,7 +125,9 @@ pub fn fields_of<'py>(sequence: Option<&Any<'py>>, rows: usize) -> PyResult<Vec<
 
 // ---- reading
 
-/// Check a records section; return (code, row, smallest timestamp, largest timestamp, first row without a key).
+/// Check the records section of a batch.
+///
+/// Returns (code, row, smallest timestamp, largest timestamp, first row without a key).
 #[pyfunction]
 fn check_records(
     py: Python<'_>,
@@ -133,13 +137,15 @@ fn check_records(
 ) -> PyResult<(u8, usize, i64, i64, i64)> {
     let section = Input::of(&section)?;
     let bytes = section.bytes();
-    Ok(match working(py, bytes.len(), || records::check(bytes, count, base_timestamp)) {
+    Ok(match without_lock(py, bytes.len(), || records::check(bytes, count, base_timestamp)) {
         Ok(found) => (records::OK, 0, found.smallest, found.largest, found.without_key),
-        Err(flaw) => (flaw.code, flaw.row, -1, -1, -1),
+        Err(error) => (error.code, error.row, -1, -1, -1),
     })
 }
 
-/// Search a timestamp; return (code, timestamp, offset delta or -1).
+/// Find the first record whose timestamp is in a range; see `records::find`.
+///
+/// Returns (code, timestamp, offset delta or -1).
 #[pyfunction]
 fn find_timestamp(
     py: Python<'_>,
@@ -153,7 +159,7 @@ fn find_timestamp(
     let section = Input::of(&section)?;
     let bytes = section.bytes();
     let found =
-        working(py, bytes.len(), || records::find(bytes, count, base_timestamp, wanted, most, from_delta.max(0)));
+        without_lock(py, bytes.len(), || records::find(bytes, count, base_timestamp, wanted, most, from_delta.max(0)));
     Ok(match found {
         Ok(Some((timestamp, delta))) => (records::OK, timestamp, delta),
         Ok(None) => (records::OK, 0, -1),
@@ -161,7 +167,9 @@ fn find_timestamp(
     })
 }
 
-/// Decode batches; return (records, code, batch, columns). The columns lie behind each other, see `records::decode`.
+/// Decode the records of batches into columns; see `records::decode`.
+///
+/// Returns (number of records, code, index of the batch with an error, columns in one buffer).
 #[pyfunction]
 fn decode_records<'py>(
     py: Python<'py>,
@@ -171,73 +179,76 @@ fn decode_records<'py>(
 ) -> PyResult<(usize, u8, usize, Bound<'py, PyByteArray>)> {
     let blob = Input::of(&blob)?;
     let bytes = blob.bytes();
-    // Decode only the batches before the first whose description cannot be true.
-    let (sound, false_one) = match records::capacity(bytes, &batches) {
+    // Decode only the batches before the first one whose position or count is impossible.
+    let (sound, invalid) = match records::capacity(bytes, &batches) {
         Ok(_) => (&batches[..], None),
-        Err(flaw) => (&batches[..flaw.row], Some(flaw)),
+        Err(error) => (&batches[..error.row], Some(error)),
     };
     let rows = records::capacity(bytes, sound).unwrap_or(0);
     let size = rows.checked_mul(records::COLUMN_BYTES).ok_or_else(|| PyMemoryError::new_err("too many records"))?;
-    let (mut found, mut flaw) = (0, None);
-    let columns = written(py, size, |out| {
-        (found, flaw) = working(py, bytes.len(), || records::decode(bytes, sound, first_offset, out));
+    let (mut found, mut error) = (0, None);
+    let columns = new_bytearray(py, size, |out| {
+        (found, error) = without_lock(py, bytes.len(), || records::decode(bytes, sound, first_offset, out));
         Ok(())
     })?;
-    let (code, batch) = outcome(flaw.or(false_one));
+    let (code, batch) = code_and_row(error.or(invalid));
     Ok((found, code, batch, columns))
 }
 
-/// Decode the batches of a partition; return (records, columns, next offset, bytes made, epochs), see `answers::Found`.
+/// Decode the batches of one partition in a Fetch response.
 ///
-/// None: a batch is compressed, damaged, too large or unusual.
+/// Returns (number of records, columns, next offset, size of the columns in bytes, leader epochs); see
+/// `fetch::Batches`. Returns None if a batch is compressed, damaged, too large or unusual.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
-fn decode_answer<'py>(
+fn decode_fetched_batches<'py>(
     py: Python<'py>,
     batches: Any<'py>,
     first_offset: i64,
     checks_markers: bool,
     checks_crc: bool,
-    batch_bytes: i64,
-    room_bytes: i64,
+    max_batch_bytes: i64,
+    max_earlier_bytes: i64,
 ) -> PyResult<Option<(usize, Bound<'py, PyByteArray>, i64, i64, Vec<(i64, i32)>)>> {
     let batches = Input::of(&batches)?;
     let bytes = batches.bytes();
-    let reading = Reading { first_offset, checks_markers, checks_crc, batch_bytes, room_bytes };
-    let Some(found) = working(py, bytes.len(), || answers::survey(bytes, &reading)) else { return Ok(None) };
+    let options = ReadOptions { first_offset, checks_markers, checks_crc, max_batch_bytes, max_earlier_bytes };
+    let Some(found) = without_lock(py, bytes.len(), || fetch::scan(bytes, &options)) else { return Ok(None) };
     let Ok(rows) = records::capacity(bytes, &found.batches) else { return Ok(None) };
     let size = rows.checked_mul(records::COLUMN_BYTES).ok_or_else(|| PyMemoryError::new_err("too many records"))?;
-    let (mut decoded, mut flaw) = (0, None);
-    let columns = written(py, size, |out| {
-        (decoded, flaw) = working(py, bytes.len(), || records::decode(bytes, &found.batches, first_offset, out));
+    let (mut decoded, mut error) = (0, None);
+    let columns = new_bytearray(py, size, |out| {
+        (decoded, error) = without_lock(py, bytes.len(), || records::decode(bytes, &found.batches, first_offset, out));
         Ok(())
     })?;
-    Ok(flaw.is_none().then_some((decoded, columns, found.next_offset, found.made_bytes, found.epochs)))
+    Ok(error.is_none().then_some((decoded, columns, found.next_offset, found.column_bytes, found.epochs)))
 }
 
-/// Cut byte strings out of a blob.
+/// Copy byte strings out of a blob, as a list of `bytes` or None.
 #[pyfunction]
 fn cut<'py>(py: Python<'py>, blob: Any<'py>, starts: Any<'py>, lengths: Any<'py>) -> PyResult<Bound<'py, PyList>> {
     let column = Column::of(&(blob, starts, lengths))?;
     let strings = column.strings(None, true)?;
-    let mut made: Vec<Option<Bound<'py, PyBytes>>> = Vec::new();
-    made.try_reserve_exact(strings.lengths.len()).map_err(|_| PyMemoryError::new_err("too many strings"))?;
+    let mut result: Vec<Option<Bound<'py, PyBytes>>> = Vec::new();
+    result.try_reserve_exact(strings.lengths.len()).map_err(|_| PyMemoryError::new_err("too many strings"))?;
     for row in 0..strings.lengths.len() {
         let string = strings
             .cut(strings.starts.get(row), strings.lengths.get(row))
             .map_err(|_| PyValueError::new_err(format!("string {row} lies outside its blob")))?;
-        made.push(string.map(|bytes| PyBytes::new(py, bytes)));
+        result.push(string.map(|bytes| PyBytes::new(py, bytes)));
     }
-    PyList::new(py, made)
+    PyList::new(py, result)
 }
 
-/// Spans of the headers in encoded sections; return (code, row, bounds, key starts, key lengths, value starts, value
-/// lengths). `bounds` has the number of headers before each row, and the total.
+/// Find the headers in encoded header sections.
+///
+/// Returns (code, row, bounds, key starts, key lengths, value starts, value lengths). `bounds` has the number of
+/// headers before each row, and then the total.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 fn decode_headers<'py>(
     py: Python<'py>,
-    sections: Three<'py>,
+    sections: ColumnBuffers<'py>,
 ) -> PyResult<(
     u8,
     usize,
@@ -249,29 +260,29 @@ fn decode_headers<'py>(
 )> {
     let column = Column::of(&sections)?;
     let strings = column.strings(None, true)?;
-    let (spans, ends, flaw) = match working(py, strings.blob.len(), || records::decode_headers(strings)) {
+    let (spans, ends, error) = match without_lock(py, strings.blob.len(), || records::decode_headers(strings)) {
         Ok((spans, ends)) => (spans, ends, None),
-        Err(flaw) => (Vec::new(), Vec::new(), Some(flaw)),
+        Err(error) => (Vec::new(), Vec::new(), Some(error)),
     };
-    let (code, row) = outcome(flaw);
+    let (code, row) = code_and_row(error);
     let bounds = std::iter::once(0).chain(ends.iter().copied());
     Ok((
         code,
         row,
-        packed(py, ends.len() + 1, bounds.map(i64::to_ne_bytes))?,
-        packed(py, spans.len(), spans.iter().map(|span| span.0.to_ne_bytes()))?,
-        packed(py, spans.len(), spans.iter().map(|span| span.1.to_ne_bytes()))?,
-        packed(py, spans.len(), spans.iter().map(|span| span.2.to_ne_bytes()))?,
-        packed(py, spans.len(), spans.iter().map(|span| span.3.to_ne_bytes()))?,
+        bytes_of_numbers(py, ends.len() + 1, bounds.map(i64::to_ne_bytes))?,
+        bytes_of_numbers(py, spans.len(), spans.iter().map(|span| span.0.to_ne_bytes()))?,
+        bytes_of_numbers(py, spans.len(), spans.iter().map(|span| span.1.to_ne_bytes()))?,
+        bytes_of_numbers(py, spans.len(), spans.iter().map(|span| span.2.to_ne_bytes()))?,
+        bytes_of_numbers(py, spans.len(), spans.iter().map(|span| span.3.to_ne_bytes()))?,
     ))
 }
 
-/// Records of a partition as instances of `class`, a class of tuples: topic, partition, offset, timestamp, key, value,
-/// headers, kind of the timestamp, leader epoch.
+/// Create the records of a partition as instances of `class`, a subclass of tuple with the fields topic, partition,
+/// offset, timestamp, key, value, headers, timestamp type, leader epoch.
 ///
-/// `headers` is a list with those of each record, or None: no record has any. `epochs` is one number for all, or a list.
-/// A record without headers refers to strings and numbers only, so it is never part of a cycle, and the collector need
-/// not know of it.
+/// `headers` is a list with the headers of each record, or None if no record has any. `epochs` is one number for all
+/// records, or a list. A record without headers refers only to strings and numbers. It is never part of a reference
+/// cycle, so the garbage collector need not track it.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 fn make_records<'py>(
@@ -300,8 +311,8 @@ fn make_records<'py>(
     if counts.iter().any(|count| *count != rows) || lists.iter().flatten().any(|list| list.len() != rows) {
         return Err(PyValueError::new_err("columns of different lengths"));
     }
-    let mut made: Vec<Any<'py>> = Vec::new();
-    made.try_reserve_exact(rows).map_err(|_| PyMemoryError::new_err("too many records"))?;
+    let mut result: Vec<Any<'py>> = Vec::new();
+    result.try_reserve_exact(rows).map_err(|_| PyMemoryError::new_err("too many records"))?;
     let outside = |row: usize| PyValueError::new_err(format!("record {row} lies outside its blob"));
     let none = py.None().into_bound(py);
     let no_headers = PyTuple::empty(py).into_any();
@@ -338,16 +349,16 @@ fn make_records<'py>(
         if is_simple {
             untrack(&record);
         }
-        made.push(record);
+        result.push(record);
     }
-    PyList::new(py, made)
+    PyList::new(py, result)
 }
 
 // ---- writing
 
-/// Encode records from sequences; return room for a batch's header, then the records.
+/// Encode records from sequences, as a batch without its header: the first bytes are left free for it.
 ///
-/// `timestamps` is one number for all, or a sequence of one per record. `headers` are encoded sections.
+/// `timestamps` is one number for all records, or a sequence with one per record. `headers` are encoded sections.
 #[pyfunction]
 fn write_lists<'py>(
     py: Python<'py>,
@@ -365,10 +376,10 @@ fn write_lists<'py>(
         value: values.get(row).and_then(Field::bytes),
         headers: headers.get(row).and_then(Field::bytes).unwrap_or_default(),
     };
-    batch_of(py, rows, fields, &times, None)
+    encode_batch(py, rows, fields, &times, None)
 }
 
-/// Encode records (key, value) with one timestamp and without sequences as a whole batch.
+/// Encode pairs (key, value) as a whole batch, with one timestamp and without sequence numbers.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 fn write_pairs<'py>(
@@ -405,10 +416,10 @@ fn write_pairs<'py>(
         value: fields.get(row).and_then(|(_, value)| value.bytes()),
         headers: &[],
     };
-    batch_of(py, rows, fields, &[timestamp], Some(header))
+    encode_batch(py, rows, fields, &[timestamp], Some(header))
 }
 
-/// One timestamp for all rows, or one for each.
+/// Timestamps of `rows` rows, from one number for all or a sequence with one per row.
 pub fn times_of(timestamps: &Any<'_>, rows: usize) -> PyResult<Vec<i64>> {
     let times = match timestamps.extract::<i64>() {
         Ok(one) => vec![one],
@@ -420,21 +431,21 @@ pub fn times_of(timestamps: &Any<'_>, rows: usize) -> PyResult<Vec<i64>> {
     Ok(times)
 }
 
-/// A batch's header, or room for it, then these rows.
-pub fn batch_of<'py, 'a>(
+/// Encode rows behind their batch's header, or behind free bytes for it.
+pub fn encode_batch<'py, 'a>(
     py: Python<'py>,
     rows: usize,
     fields: impl Fn(usize) -> Fields<'a>,
     times: &[i64],
     header: Option<Header>,
 ) -> PyResult<Bound<'py, PyByteArray>> {
-    let refused = |flaw: Flaw| PyValueError::new_err(format!("record {}: larger than 2 GiB", flaw.row));
+    let refused = |error: RecordError| PyValueError::new_err(format!("record {}: larger than 2 GiB", error.row));
     let section = records::measure_rows(rows, &fields, times).map_err(refused)?;
     if section > i32::MAX as usize - HEADER_BYTES {
         let size = section.saturating_add(HEADER_BYTES);
         return Err(PyValueError::new_err(format!("a batch of {size} bytes; at most 2 GiB are possible")));
     }
-    written(py, HEADER_BYTES + section, |out| {
+    new_bytearray(py, HEADER_BYTES + section, |out| {
         records::write_rows(rows, &fields, times, &mut out[HEADER_BYTES..]).map_err(refused)?;
         if header.is_some_and(|header| header.seal(out).is_none()) {
             return Err(PyValueError::new_err("a batch without room for its header"));
@@ -443,7 +454,7 @@ pub fn batch_of<'py, 'a>(
     })
 }
 
-/// Buffers of the columns to encode.
+/// The buffers of the columns to encode.
 struct Buffers {
     rows: usize,
     keys: Column,
@@ -452,8 +463,8 @@ struct Buffers {
     timestamps: Input,
 }
 
-/// rows, keys, values, headers, timestamps
-type Columns<'py> = (usize, Three<'py>, Three<'py>, Three<'py>, Any<'py>);
+/// Number of rows, keys, values, headers, timestamps.
+type Columns<'py> = (usize, ColumnBuffers<'py>, ColumnBuffers<'py>, ColumnBuffers<'py>, Any<'py>);
 
 impl Buffers {
     fn of(columns: &Columns<'_>) -> PyResult<Self> {
@@ -483,19 +494,23 @@ impl Buffers {
     }
 }
 
-/// Split columns into batches; return (code, row, batches), where a batch is (row after its last, bytes of records).
+/// Divide columns into batches of at most `max_bytes`.
+///
+/// Returns (code, row, batches). A batch is (index after its last row, size of its records in bytes).
 #[pyfunction]
 #[allow(clippy::type_complexity)]
-fn plan_batches(py: Python<'_>, columns: Columns<'_>, most_bytes: i64) -> PyResult<(u8, usize, Vec<(usize, usize)>)> {
+fn plan_batches(py: Python<'_>, columns: Columns<'_>, max_bytes: i64) -> PyResult<(u8, usize, Vec<(usize, usize)>)> {
     let buffers = Buffers::of(&columns)?;
     let source = buffers.source()?;
-    Ok(match working(py, source.values.blob.len(), || source.plan(most_bytes)) {
+    Ok(match without_lock(py, source.values.blob.len(), || source.plan(max_bytes)) {
         Ok(batches) => (records::OK, 0, batches),
-        Err(flaw) => (flaw.code, flaw.row, Vec::new()),
+        Err(error) => (error.code, error.row, Vec::new()),
     })
 }
 
-/// Write one planned batch; return (code, row, room for the header and the records, cursors of the next batch).
+/// Encode one planned batch.
+///
+/// Returns (code, row, free bytes for the header and the records, cursors for the next batch).
 #[pyfunction]
 fn write_records<'py>(
     py: Python<'py>,
@@ -510,57 +525,62 @@ fn write_records<'py>(
     if first > end || end > source.rows {
         return Err(PyValueError::new_err("rows that the columns do not have"));
     }
-    let whole = size.checked_add(HEADER_BYTES).ok_or_else(|| PyMemoryError::new_err("too large"))?;
-    let (mut moved, mut flaw) = (cursors, None);
-    let batch = written(py, whole, |out| {
+    let batch_bytes = size.checked_add(HEADER_BYTES).ok_or_else(|| PyMemoryError::new_err("too large"))?;
+    let (mut next_cursors, mut error) = (cursors, None);
+    let batch = new_bytearray(py, batch_bytes, |out| {
         let out = &mut out[HEADER_BYTES..];
-        match working(py, out.len(), || source.write(first, end, cursors, out)) {
-            Ok(next) => moved = next,
-            Err(found) => flaw = Some(found),
+        match without_lock(py, out.len(), || source.write(first, end, cursors, out)) {
+            Ok(next) => next_cursors = next,
+            Err(found) => error = Some(found),
         }
         Ok(())
     })?;
-    let (code, row) = outcome(flaw);
-    Ok((code, row, batch, moved))
+    let (code, row) = code_and_row(error);
+    Ok((code, row, batch, next_cursors))
 }
 
-/// Copy the byte strings of columns behind each other; return (code, row, bounds, bytes).
+/// Copy the byte strings of several columns into one buffer.
+///
+/// Returns (code, row, bounds, bytes).
 #[pyfunction]
 fn gather<'py>(
     py: Python<'py>,
-    columns: Vec<Three<'py>>,
+    columns: Vec<ColumnBuffers<'py>>,
 ) -> PyResult<(u8, usize, Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
     let columns = columns.iter().map(Column::of).collect::<PyResult<Vec<_>>>()?;
     let strings = columns.iter().map(|column| column.strings(None, true)).collect::<PyResult<Vec<_>>>()?;
     let rows = strings.iter().map(|column| column.lengths.len()).sum::<usize>();
-    // The sum of lengths may be larger than the blob, because strings may overlap. It is not taken before all are seen.
+    // The sum of the lengths can be larger than the blob, because strings may overlap. So check all spans before
+    // allocating.
     let total = match records::total_length(&strings) {
         Ok(total) => total,
-        Err(flaw) => return Ok((flaw.code, flaw.row, PyByteArray::new(py, &[]), PyByteArray::new(py, &[]))),
+        Err(error) => return Ok((error.code, error.row, PyByteArray::new(py, &[]), PyByteArray::new(py, &[]))),
     };
     let size = rows.checked_add(1).and_then(|count| count.checked_mul(8));
     let size = size.ok_or_else(|| PyMemoryError::new_err("too many strings"))?;
-    let mut flaw = None;
+    let mut error = None;
     let mut copied = None;
-    let bounds = written(py, size, |bounds| {
-        copied = Some(written(py, total, |out| {
-            flaw = working(py, total, || records::gather(&strings, bounds, out).err());
+    let bounds = new_bytearray(py, size, |bounds| {
+        copied = Some(new_bytearray(py, total, |out| {
+            error = without_lock(py, total, || records::gather(&strings, bounds, out).err());
             Ok(())
         })?);
         Ok(())
     })?;
-    let (code, row) = outcome(flaw);
+    let (code, row) = code_and_row(error);
     Ok((code, row, bounds, copied.unwrap_or_else(|| PyByteArray::new(py, &[]))))
 }
 
-/// Encode the headers of rows, `counts` from `firsts` on; return (code, row, size of each row's section, sections).
+/// Encode the headers of rows. A row has `counts` headers, the first of them at index `firsts`.
+///
+/// Returns (code, row, size of each row's section, sections in one buffer).
 #[pyfunction]
 fn encode_headers<'py>(
     py: Python<'py>,
     firsts: Any<'py>,
     counts: Any<'py>,
-    keys: Three<'py>,
-    values: Three<'py>,
+    keys: ColumnBuffers<'py>,
+    values: ColumnBuffers<'py>,
 ) -> PyResult<(u8, usize, Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
     let (firsts, counts) = (Input::of(&firsts)?, Input::of(&counts)?);
     let (keys, values) = (Column::of(&keys)?, Column::of(&values)?);
@@ -573,38 +593,38 @@ fn encode_headers<'py>(
     if source.firsts.len() != source.counts.len() {
         return Err(PyValueError::new_err("headers for other rows"));
     }
-    let (sizes, mut flaw) = match source.measure() {
+    let (sizes, mut error) = match source.measure() {
         Ok(sizes) => (sizes, None),
-        Err(flaw) => (Vec::new(), Some(flaw)),
+        Err(error) => (Vec::new(), Some(error)),
     };
     let total = sizes.iter().map(|size| *size as usize).sum();
     let sections = PyBytes::new_with(py, total, |out| {
-        flaw = flaw.or(source.write(&sizes, out).err());
+        error = error.or(source.write(&sizes, out).err());
         Ok(())
     })?;
-    let (code, row) = outcome(flaw);
-    Ok((code, row, packed(py, sizes.len(), sizes.iter().map(|size| size.to_ne_bytes()))?, sections))
+    let (code, row) = code_and_row(error);
+    Ok((code, row, bytes_of_numbers(py, sizes.len(), sizes.iter().map(|size| size.to_ne_bytes()))?, sections))
 }
 
 // ---- hashing
 
-pub fn counted(partitions: i64) -> PyResult<u32> {
+pub fn partition_count(partitions: i64) -> PyResult<u32> {
     u32::try_from(partitions)
         .ok()
         .filter(|count| (1..=i32::MAX as u32).contains(count))
         .ok_or_else(|| PyValueError::new_err(format!("{partitions} partitions")))
 }
 
-/// Partition of each key of a sequence.
+/// Choose the partition of each key in a sequence.
 #[pyfunction]
 fn partitions_of_keys<'py>(py: Python<'py>, keys: Any<'py>, partitions: i64) -> PyResult<Bound<'py, PyList>> {
-    let partitions = counted(partitions)?;
+    let partitions = partition_count(partitions)?;
     let fields = fields_of(Some(&keys), keys.len()?)?;
     let chosen = fields.iter().map(|key| hashes::partition(key.bytes().unwrap_or_default(), partitions));
     PyList::new(py, chosen)
 }
 
-/// Rows of each partition in order. `chosen` is the partition of each row.
+/// Group rows by partition, in order. `chosen` has the partition of each row.
 #[pyfunction]
 fn split_rows<'py>(py: Python<'py>, chosen: Vec<i64>) -> PyResult<Bound<'py, PyDict>> {
     let mut rows_of: HashMap<i64, Vec<usize>> = HashMap::new();
@@ -618,7 +638,7 @@ fn split_rows<'py>(py: Python<'py>, chosen: Vec<i64>) -> PyResult<Bound<'py, PyD
     Ok(found)
 }
 
-/// Call `each` with every span of `blob` between a bound and the next.
+/// Call `each` with the bytes of `blob` between every two consecutive bounds.
 fn spans<'a>(blob: &'a [u8], bounds: impl Iterator<Item = i64>, mut each: impl FnMut(&'a [u8])) -> PyResult<()> {
     let mut start = None;
     for bound in bounds {
@@ -631,7 +651,7 @@ fn spans<'a>(blob: &'a [u8], bounds: impl Iterator<Item = i64>, mut each: impl F
     Ok(())
 }
 
-/// Partition (int32) of each key in a blob, where keys follow each other up to their `ends`.
+/// Choose the partition (int32) of each key in a blob. The keys follow each other; `ends` are their end positions.
 #[pyfunction]
 fn partitions_of_blob<'py>(
     py: Python<'py>,
@@ -639,31 +659,31 @@ fn partitions_of_blob<'py>(
     ends: Any<'py>,
     partitions: i64,
 ) -> PyResult<Bound<'py, PyByteArray>> {
-    let partitions = counted(partitions)?;
+    let partitions = partition_count(partitions)?;
     let (blob, ends) = (Input::of(&blob)?, Input::of(&ends)?);
     let ends = int64s(&ends)?;
-    written(py, ends.len() * 4, |out| {
-        let mut rooms = out.chunks_exact_mut(4);
+    new_bytearray(py, ends.len() * 4, |out| {
+        let mut slots = out.chunks_exact_mut(4);
         let bounds = std::iter::once(0).chain((0..ends.len()).map(|row| ends.get(row)));
         spans(blob.bytes(), bounds, |key| {
-            if let Some(room) = rooms.next() {
-                room.copy_from_slice(&(hashes::partition(key, partitions) as i32).to_ne_bytes());
+            if let Some(slot) = slots.next() {
+                slot.copy_from_slice(&(hashes::partition(key, partitions) as i32).to_ne_bytes());
             }
         })
     })
 }
 
-/// XXH64 (uint64) of each span of a blob between a bound and the next.
+/// Compute the XXH64 hash (uint64) of the bytes of a blob between every two consecutive bounds.
 #[pyfunction]
 fn xxh64_of_spans<'py>(py: Python<'py>, blob: Any<'py>, bounds: Any<'py>) -> PyResult<Bound<'py, PyByteArray>> {
     let (blob, bounds) = (Input::of(&blob)?, Input::of(&bounds)?);
     let (bytes, bounds) = (blob.bytes(), int64s(&bounds)?);
-    written(py, bounds.len().saturating_sub(1) * 8, |out| {
-        working(py, bytes.len(), || {
-            let mut rooms = out.chunks_exact_mut(8);
+    new_bytearray(py, bounds.len().saturating_sub(1) * 8, |out| {
+        without_lock(py, bytes.len(), || {
+            let mut slots = out.chunks_exact_mut(8);
             spans(bytes, (0..bounds.len()).map(|row| bounds.get(row)), |span| {
-                if let Some(room) = rooms.next() {
-                    room.copy_from_slice(&hashes::xxh64(span).to_ne_bytes());
+                if let Some(slot) = slots.next() {
+                    slot.copy_from_slice(&hashes::xxh64(span).to_ne_bytes());
                 }
             })
         })
@@ -672,7 +692,7 @@ fn xxh64_of_spans<'py>(py: Python<'py>, blob: Any<'py>, bounds: Any<'py>) -> PyR
 
 // ---- requests
 
-/// Classes of tuples: request, batch, header, facts about records.
+/// Subclasses of tuple: request, batch, header, facts about records.
 type ProduceClasses<'py> = (Bound<'py, PyType>, Bound<'py, PyType>, Bound<'py, PyType>, Bound<'py, PyType>);
 
 fn number<'py, T>(py: Python<'py>, value: T) -> Any<'py>
@@ -680,7 +700,7 @@ where
     T: IntoPyObject<'py, Target = PyInt, Output = Bound<'py, PyInt>, Error = Infallible>,
 {
     match value.into_pyobject(py) {
-        Ok(made) => made.into_any(),
+        Ok(result) => result.into_any(),
         Err(never) => match never {},
     }
 }
@@ -689,23 +709,23 @@ fn text_or_none<'py>(py: Python<'py>, text: Option<&str>) -> Any<'py> {
     text.map_or_else(|| py.None().into_bound(py), |text| PyString::new(py, text).into_any())
 }
 
-/// Read a Produce request as instances of these classes; return None unless it has the common form (produce.rs).
+/// Decode a Produce request into instances of `classes`. Returns None unless it has the common form (produce.rs).
 ///
-/// A request is (version, correlation id, client id, transactional id, acks, timeout in ms, list of batches). A batch is
-/// (topic's name, or its id as bytes; partition; its part of the frame; header; facts about the records, or None if they
-/// are compressed).
+/// A request is (version, correlation id, client id, transactional id, acks, timeout in ms, list of batches). A batch
+/// is (topic, partition, slice of the frame, header, facts about the records). The topic is its name, or its id as
+/// bytes. The facts are None if the records are compressed.
 #[pyfunction]
-fn read_produce<'py>(
+fn decode_produce_request<'py>(
     py: Python<'py>,
     frame: Any<'py>,
     classes: ProduceClasses<'py>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let input = Input::of(&frame)?;
     let bytes = input.bytes();
-    let Some(request) = working(py, bytes.len(), || produce::read(bytes)) else { return Ok(None) };
+    let Some(request) = without_lock(py, bytes.len(), || produce::decode_request(bytes)) else { return Ok(None) };
     let (request_class, batch_class) = (TupleClass::of(&classes.0)?, TupleClass::of(&classes.1)?);
     let (header_class, facts_class) = (TupleClass::of(&classes.2)?, TupleClass::of(&classes.3)?);
-    let slice = py.get_type::<PySlice>(); // PySlice::new does not release its numbers
+    let slice = py.get_type::<PySlice>(); // PySlice::new leaks references to its numbers
     let batches = PyList::empty(py);
     for batch in &request.batches {
         let topic = match batch.topic {
@@ -751,32 +771,35 @@ fn read_produce<'py>(
     request_class.instance(py, read).map(Some)
 }
 
-/// The response frame to a Produce request whose batches were all taken. A result is (topic's name, or its id as bytes;
-/// partition; base offset; time of the append in ms, or -1; log start offset).
+/// Encode the response to a Produce request whose batches were all appended, as a frame.
+///
+/// A result is (topic, partition, base offset, append time in ms or -1, log start offset). The topic is its name, or
+/// its id as bytes.
 #[pyfunction]
-fn answer_produce<'py>(
+fn encode_produce_response<'py>(
     py: Python<'py>,
     version: i16,
     correlation_id: i32,
     results: Vec<(Any<'py>, i32, i64, i64, i64)>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let mut taken = Vec::with_capacity(results.len());
+    let mut appended = Vec::with_capacity(results.len());
     for (topic, partition, base_offset, append_time_ms, log_start_offset) in &results {
         let topic = match topic.cast::<PyBytes>() {
             Ok(id) => Topic::Id(id.as_bytes().try_into().map_err(|_| PyValueError::new_err("an id has 16 bytes"))?),
             Err(_) => Topic::Name(topic.cast::<PyString>()?.to_str()?),
         };
-        taken.push((topic, (*partition, *base_offset, *append_time_ms, *log_start_offset)));
+        appended.push((topic, (*partition, *base_offset, *append_time_ms, *log_start_offset)));
     }
-    Ok(PyBytes::new(py, &produce::answer(version, correlation_id, &taken)))
+    Ok(PyBytes::new(py, &produce::encode_response(version, correlation_id, &appended)))
 }
 
 // ---- memory
 
-/// Memory of which the system gives a page when something comes for it.
+/// Create a bytearray of `size` bytes without writing to its memory. The system commits a page on the first write to
+/// it.
 #[pyfunction]
-fn room(py: Python<'_>, size: usize) -> PyResult<Bound<'_, PyByteArray>> {
-    untouched(py, size)
+fn uninitialized_bytes(py: Python<'_>, size: usize) -> PyResult<Bound<'_, PyByteArray>> {
+    uninitialized(py, size)
 }
 
 #[pymodule]
@@ -789,9 +812,10 @@ mod fencepost_native {
 
     #[pymodule_export]
     use super::{
-        answer_produce, check_records, cut, decode_answer, decode_headers, decode_records, encode_headers,
-        find_timestamp, gather, make_records, partitions_of_blob, partitions_of_keys, plan_batches, read_produce, room,
-        split_rows, write_lists, write_pairs, write_records, xxh64_of_spans,
+        check_records, cut, decode_fetched_batches, decode_headers, decode_produce_request, decode_records,
+        encode_headers, encode_produce_response, find_timestamp, gather, make_records, partitions_of_blob,
+        partitions_of_keys, plan_batches, split_rows, uninitialized_bytes, write_lists, write_pairs, write_records,
+        xxh64_of_spans,
     };
     #[cfg(unix)]
     #[pymodule_export]

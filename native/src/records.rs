@@ -1,7 +1,8 @@
-//! Loops over the bytes of records (batch format v2): length, attributes, timestamp delta, offset delta, key, value,
-//! headers, where all numbers are zigzag varints.
+//! Loops over the bytes of records in batch format v2. The fields of a record are length, attributes, timestamp delta,
+//! offset delta, key, value and headers. All numbers are zigzag varints.
 //!
-//! Safe Rust over slices. Every position is checked, and sums of numbers from outside are checked or wrap.
+//! This is safe Rust over slices. The loops check every position. Sums of numbers from the input are checked, or wrap
+//! around.
 
 use crate::batch::HEADER_BYTES;
 use crate::numbers::{Int32s, Int64s};
@@ -16,17 +17,17 @@ pub const BAD_HEADERS: Code = 4;
 pub const BAD_COUNT: Code = 5;
 pub const OUTSIDE_BLOB: Code = 6;
 pub const TOO_LARGE: Code = 7;
-pub const OVERFULL: Code = 8;
+pub const OUT_OF_BOUNDS: Code = 8;
 
-/// Smallest record: one byte each for its length, attributes, two deltas, two lengths and the number of headers.
+/// Smallest record: one byte each for the length, the attributes, two deltas, two lengths and the number of headers.
 pub const MIN_RECORD_BYTES: usize = 7;
 const MAX_BODY_BYTES: usize = i32::MAX as usize;
 const VARINT32_BYTES: usize = 5;
 const VARINT64_BYTES: usize = 10;
 
-/// An error code, and the record or batch that it is about.
+/// An error code, and the index of the record or batch that it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flaw {
+pub struct RecordError {
     pub code: Code,
     pub row: usize,
 }
@@ -50,7 +51,7 @@ fn size_of(value: i64) -> usize {
     (64 - raw.leading_zeros() as usize).div_ceil(7)
 }
 
-/// Value and next position of a varint of at most `most` bytes, which must end where `bytes` ends.
+/// Read a varint of at most `most` bytes at position `at`. Returns its value and the next position.
 #[inline(always)]
 fn read(bytes: &[u8], at: usize, most: usize) -> Result<(i64, usize), Code> {
     match bytes.get(at) {
@@ -62,7 +63,7 @@ fn read(bytes: &[u8], at: usize, most: usize) -> Result<(i64, usize), Code> {
 fn read_long(bytes: &[u8], at: usize, most: usize) -> Result<(i64, usize), Code> {
     let (mut raw, mut shift) = (0u64, 0);
     for (index, byte) in bytes.iter().skip(at).take(most).enumerate() {
-        raw |= u64::from(byte & 0x7f) << shift; // at most 63: `most` is at most ten
+        raw |= u64::from(byte & 0x7f) << shift; // `shift` is at most 63, because `most` is at most 10
         if *byte < 0x80 {
             if most == VARINT32_BYTES {
                 raw &= 0xffff_ffff;
@@ -74,7 +75,7 @@ fn read_long(bytes: &[u8], at: usize, most: usize) -> Result<(i64, usize), Code>
     Err(BAD_VARINT)
 }
 
-/// Output that is written from the front. The caller has measured what it writes.
+/// Writes into a slice from the front. The caller has computed the size of the output before.
 struct Writer<'a> {
     out: &'a mut [u8],
     at: usize,
@@ -166,7 +167,7 @@ fn read_prefix(bytes: &[u8], at: usize) -> Result<Prefix, Code> {
     Ok(Prefix { end, time_delta, offset_delta, key_at })
 }
 
-/// Number of headers, and the position of the first, of a section that ends where `bytes` ends.
+/// Check a header section that ends where `bytes` ends. Returns the number of headers and the position of the first.
 fn read_headers(bytes: &[u8], at: usize) -> Result<(i64, usize), Code> {
     let (count, first) = read(bytes, at, VARINT32_BYTES).map_err(|_| BAD_HEADERS)?;
     if count < 0 {
@@ -206,7 +207,8 @@ fn read_record(bytes: &[u8], at: usize) -> Result<Record, Code> {
     Ok(Record { prefix, key, value, headers_at })
 }
 
-/// Facts about a records section; timestamps are -1 if there are none, `without_key` is -1 if all records have one.
+/// Facts about a records section. Both timestamps are -1 if there are none. `without_key` is the first row without a
+/// key, or -1.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Checked {
     pub smallest: i64,
@@ -214,14 +216,14 @@ pub struct Checked {
     pub without_key: i64,
 }
 
-pub fn check(section: &[u8], count: i64, base_timestamp: i64) -> Result<Checked, Flaw> {
+pub fn check(section: &[u8], count: i64, base_timestamp: i64) -> Result<Checked, RecordError> {
     let (mut smallest, mut largest, mut without_key) = (i64::MAX, -1, -1);
     let mut at = 0;
     for row in 0..count {
-        let flaw = |code| Flaw { code, row: row as usize };
-        let record = read_record(section, at).map_err(flaw)?;
+        let error = |code| RecordError { code, row: row as usize };
+        let record = read_record(section, at).map_err(error)?;
         if record.prefix.offset_delta != row {
-            return Err(flaw(BAD_OFFSET));
+            return Err(error(BAD_OFFSET));
         }
         if record.key.length < 0 && without_key < 0 {
             without_key = row;
@@ -234,12 +236,13 @@ pub fn check(section: &[u8], count: i64, base_timestamp: i64) -> Result<Checked,
         at = record.prefix.end;
     }
     if at != section.len() {
-        return Err(Flaw { code: BAD_COUNT, row: count.max(0) as usize });
+        return Err(RecordError { code: BAD_COUNT, row: count.max(0) as usize });
     }
     Ok(Checked { smallest: if smallest == i64::MAX { -1 } else { smallest }, largest, without_key })
 }
 
-/// Timestamp and offset delta of the first record from `from_delta` on with wanted <= timestamp <= most.
+/// Find the first record with an offset delta of at least `from_delta` and wanted <= timestamp <= most. Returns its
+/// timestamp and its offset delta.
 pub fn find(
     section: &[u8],
     count: i64,
@@ -260,71 +263,72 @@ pub fn find(
     Ok(None)
 }
 
-/// A batch to decode: `protocol.records.columns.Description`.
+/// Position and header fields of a batch to decode: `protocol.records.columns.Description`.
 pub type Description = (i64, i64, i64, i64, i64, i64, Option<i64>);
 
-/// Bytes of one record in the columns: five of 8 bytes, then three of 4 bytes.
+/// Size of one record in the columns, in bytes: five columns of 8 bytes and three of 4 bytes.
 pub const COLUMN_BYTES: usize = 52;
 
-/// Number of records in these batches, which is bounded by the bytes of the blob.
-pub fn capacity(blob: &[u8], batches: &[Description]) -> Result<usize, Flaw> {
+/// The number of records that the headers of these batches announce. It is at most what fits into the blob.
+pub fn capacity(blob: &[u8], batches: &[Description]) -> Result<usize, RecordError> {
     let mut total = 0usize;
     for (row, (start, end, count, ..)) in batches.iter().enumerate() {
-        let flaw = |code| Flaw { code, row };
+        let error = |code| RecordError { code, row };
         let (Ok(start), Ok(end), Ok(count)) = (usize::try_from(*start), usize::try_from(*end), usize::try_from(*count))
         else {
-            return Err(flaw(OVERFULL));
+            return Err(error(OUT_OF_BOUNDS));
         };
         if start > end || end > blob.len() {
-            return Err(flaw(OVERFULL));
+            return Err(error(OUT_OF_BOUNDS));
         }
         if count > (end - start) / MIN_RECORD_BYTES {
-            return Err(flaw(BAD_COUNT));
+            return Err(error(BAD_COUNT));
         }
-        total = total.checked_add(count).ok_or(flaw(OVERFULL))?;
+        total = total.checked_add(count).ok_or(error(OUT_OF_BOUNDS))?;
     }
     Ok(total)
 }
 
-/// Decode the records from `first_offset` on into `out`, which has room for `capacity` records: columns of offsets,
-/// timestamps, starts of keys, of values and of headers, then the lengths of these.
+/// Decode the records from `first_offset` on into `out`, which has room for `capacity` records. The columns follow each
+/// other in `out`: offsets, timestamps, starts of keys, of values and of headers, then the lengths of keys, values and
+/// headers.
 ///
-/// Returns the number of records of whole batches, and the flaw of the batch behind these.
-pub fn decode(blob: &[u8], batches: &[Description], first_offset: i64, out: &mut [u8]) -> (usize, Option<Flaw>) {
+/// Returns the number of records in complete batches, and the error of the batch after them.
+pub fn decode(blob: &[u8], batches: &[Description], first_offset: i64, out: &mut [u8]) -> (usize, Option<RecordError>) {
     let rows = out.len() / COLUMN_BYTES;
     let mut rest = out;
     let mut column = |width: usize| {
-        let (first, behind) = std::mem::take(&mut rest).split_at_mut(rows * width);
-        rest = behind;
+        let (first, after) = std::mem::take(&mut rest).split_at_mut(rows * width);
+        rest = after;
         first
     };
     let (offsets, times, keys, values, headers) = (column(8), column(8), column(8), column(8), column(8));
     let (key_sizes, value_sizes, header_sizes) = (column(4), column(4), column(4));
     let mut at = 0;
     for (row, batch) in batches.iter().enumerate() {
-        let whole = at;
+        let complete = at;
         let (start, end, count, base_offset, base_timestamp, last_delta, append_time) = *batch;
-        let flaw = |code| (whole, Some(Flaw { code, row }));
+        let error = |code| (complete, Some(RecordError { code, row }));
         let (mut position, end) = (start as usize, end as usize); // `capacity` has checked them
-        let Some(bytes) = blob.get(..end) else { return flaw(OVERFULL) };
+        let Some(bytes) = blob.get(..end) else { return error(OUT_OF_BOUNDS) };
         let mut previous = -1;
         for _ in 0..count {
             let record = match read_record(bytes, position) {
                 Ok(record) => record,
-                Err(code) => return flaw(code),
+                Err(code) => return error(code),
             };
             let delta = record.prefix.offset_delta;
             if delta <= previous || delta > last_delta {
-                return flaw(BAD_OFFSET);
+                return error(BAD_OFFSET);
             }
             previous = delta;
             position = record.prefix.end;
-            let Some(offset) = base_offset.checked_add(delta) else { return flaw(BAD_OFFSET) };
+            let Some(offset) = base_offset.checked_add(delta) else { return error(BAD_OFFSET) };
             if offset < first_offset {
                 continue;
             }
             if at >= rows {
-                return flaw(OVERFULL);
+                return error(OUT_OF_BOUNDS);
             }
             let timestamp = append_time.unwrap_or(base_timestamp.wrapping_add(record.prefix.time_delta));
             let (long, short) = (at * 8..at * 8 + 8, at * 4..at * 4 + 4);
@@ -339,7 +343,7 @@ pub fn decode(blob: &[u8], batches: &[Description], first_offset: i64, out: &mut
             at += 1;
         }
         if position != end {
-            return flaw(BAD_COUNT);
+            return error(BAD_COUNT);
         }
     }
     (at, None)
@@ -347,7 +351,8 @@ pub fn decode(blob: &[u8], batches: &[Description], first_offset: i64, out: &mut
 
 // ---- writing
 
-/// A column of byte strings. Empty `lengths`: all are null. Empty `starts`: they follow each other in the blob.
+/// A column of byte strings. If `lengths` is empty, all strings are null. If `starts` is empty, each string begins
+/// where the one before it ends.
 #[derive(Clone, Copy, Default)]
 pub struct Strings<'a> {
     pub blob: &'a [u8],
@@ -366,7 +371,7 @@ impl<'a> Strings<'a> {
         self.blob.get(start..end).map(Some).ok_or(OUTSIDE_BLOB)
     }
 
-    /// String of a row. `cursor` is the position behind the string of the row before.
+    /// The string of a row. `cursor` is the end of the string before it, and is moved to the end of this one.
     #[inline(always)]
     fn next(&self, row: usize, cursor: &mut i64) -> Result<Option<&'a [u8]>, Code> {
         if self.lengths.is_empty() {
@@ -381,10 +386,10 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// Positions of the next key, value and headers section in columns whose strings follow each other.
+/// Positions of the next key, value and header section, for columns without `starts`.
 pub type Cursors = (i64, i64, i64);
 
-/// Columns to encode. `timestamps` has one entry, or one per row.
+/// Columns to encode. `timestamps` has one entry for all rows, or one per row.
 pub struct Source<'a> {
     pub rows: usize,
     pub keys: Strings<'a>,
@@ -401,7 +406,7 @@ pub struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// Size of the record without its length, which precedes it.
+    /// Size of the record in bytes, without the length that precedes it.
     #[inline(always)]
     pub fn size(&self, time_delta: i64, offset_delta: i64) -> usize {
         let string = |field: Option<&[u8]>| field.map_or(1, |bytes| size_of(bytes.len() as i64) + bytes.len());
@@ -415,7 +420,7 @@ impl Fields<'_> {
     #[inline(always)]
     fn write(&self, writer: &mut Writer<'_>, size: usize, time_delta: i64, offset_delta: i64) {
         writer.number(size as i64);
-        writer.byte(0); // the attributes
+        writer.byte(0); // attributes
         writer.number(time_delta);
         writer.number(offset_delta);
         writer.string(self.key);
@@ -429,7 +434,7 @@ impl Fields<'_> {
 }
 
 #[inline(always)]
-fn whole(size: usize) -> usize {
+fn prefixed_size(size: usize) -> usize {
     size + size_of(size as i64)
 }
 
@@ -451,27 +456,28 @@ impl<'a> Source<'a> {
         self.timestamps.get(row).wrapping_sub(self.timestamps.get(first))
     }
 
-    /// Row behind the last, and size of the records section, of each batch of at most `most_bytes` with its header. A
-    /// record that is larger than that has a batch of its own.
-    pub fn plan(&self, most_bytes: i64) -> Result<Vec<(usize, usize)>, Flaw> {
-        let most = usize::try_from(most_bytes).unwrap_or(0);
+    /// Divide the rows into batches of at most `max_bytes` with their headers. A larger record gets a batch of its own.
+    ///
+    /// Returns for each batch the index after its last row, and the size of its records section in bytes.
+    pub fn plan(&self, max_bytes: i64) -> Result<Vec<(usize, usize)>, RecordError> {
+        let most = usize::try_from(max_bytes).unwrap_or(0);
         let mut batches = Vec::new();
         let (mut first, mut section) = (0, 0);
         let mut cursors = (0, 0, 0);
         for row in 0..self.rows {
-            let flaw = |code| Flaw { code, row };
-            let fields = self.fields(row, &mut cursors).map_err(flaw)?;
+            let error = |code| RecordError { code, row };
+            let fields = self.fields(row, &mut cursors).map_err(error)?;
             let mut size = fields.size(self.time_delta(row, first), (row - first) as i64);
-            if row > first && HEADER_BYTES + section + whole(size) > most {
-                batches.try_reserve(1).map_err(|_| flaw(TOO_LARGE))?;
+            if row > first && HEADER_BYTES + section + prefixed_size(size) > most {
+                batches.try_reserve(1).map_err(|_| error(TOO_LARGE))?;
                 batches.push((row, section));
                 (first, section) = (row, 0);
                 size = fields.size(0, 0);
             }
             if size > MAX_BODY_BYTES {
-                return Err(flaw(TOO_LARGE));
+                return Err(error(TOO_LARGE));
             }
-            section += whole(size);
+            section += prefixed_size(size);
         }
         if self.rows > 0 {
             batches.push((self.rows, section));
@@ -479,52 +485,62 @@ impl<'a> Source<'a> {
         Ok(batches)
     }
 
-    /// Write the rows `first` to `end` so that they fill `out`. Returns the cursors for the next batch.
-    pub fn write(&self, first: usize, end: usize, mut cursors: Cursors, out: &mut [u8]) -> Result<Cursors, Flaw> {
+    /// Encode the rows from `first` up to `end`. They must fill `out`. Returns the cursors for the next batch.
+    pub fn write(
+        &self,
+        first: usize,
+        end: usize,
+        mut cursors: Cursors,
+        out: &mut [u8],
+    ) -> Result<Cursors, RecordError> {
         let mut writer = Writer { out, at: 0 };
         for row in first..end {
-            let flaw = |code| Flaw { code, row };
-            let fields = self.fields(row, &mut cursors).map_err(flaw)?;
+            let error = |code| RecordError { code, row };
+            let fields = self.fields(row, &mut cursors).map_err(error)?;
             let (time_delta, offset_delta) = (self.time_delta(row, first), (row - first) as i64);
             let size = fields.size(time_delta, offset_delta);
-            if size > MAX_BODY_BYTES || whole(size) > writer.room() {
-                return Err(flaw(OVERFULL));
+            if size > MAX_BODY_BYTES || prefixed_size(size) > writer.room() {
+                return Err(error(OUT_OF_BOUNDS));
             }
             fields.write(&mut writer, size, time_delta, offset_delta);
         }
         if writer.room() > 0 {
-            return Err(Flaw { code: OVERFULL, row: end });
+            return Err(RecordError { code: OUT_OF_BOUNDS, row: end });
         }
         Ok(cursors)
     }
 }
 
-/// Size of the records section of these rows. `time_of` is the timestamp of a row.
-pub fn measure_rows<'a>(rows: usize, fields: impl Fn(usize) -> Fields<'a>, time_of: &[i64]) -> Result<usize, Flaw> {
+/// Size of the records section of these rows, in bytes. `time_of` has one timestamp for all rows, or one per row.
+pub fn measure_rows<'a>(
+    rows: usize,
+    fields: impl Fn(usize) -> Fields<'a>,
+    time_of: &[i64],
+) -> Result<usize, RecordError> {
     let mut section = 0usize;
     for row in 0..rows {
         let size = fields(row).size(time_delta(time_of, row), row as i64);
         if size > MAX_BODY_BYTES {
-            return Err(Flaw { code: TOO_LARGE, row });
+            return Err(RecordError { code: TOO_LARGE, row });
         }
-        section = section.saturating_add(whole(size));
+        section = section.saturating_add(prefixed_size(size));
     }
     Ok(section)
 }
 
-/// Write rows measured by `measure_rows`.
+/// Encode rows whose size `measure_rows` has computed.
 pub fn write_rows<'a>(
     rows: usize,
     fields: impl Fn(usize) -> Fields<'a>,
     time_of: &[i64],
     out: &mut [u8],
-) -> Result<(), Flaw> {
+) -> Result<(), RecordError> {
     let mut writer = Writer { out, at: 0 };
     for row in 0..rows {
         let (fields, delta) = (fields(row), time_delta(time_of, row));
         let size = fields.size(delta, row as i64);
-        if whole(size) > writer.room() {
-            return Err(Flaw { code: OVERFULL, row });
+        if prefixed_size(size) > writer.room() {
+            return Err(RecordError { code: OUT_OF_BOUNDS, row });
         }
         fields.write(&mut writer, size, delta, row as i64);
     }
@@ -544,39 +560,42 @@ fn time_delta(time_of: &[i64], row: usize) -> i64 {
 
 // ---- columns for Arrow
 
-/// Each string of these columns, with its row among all.
-fn each<'a>(columns: &'a [Strings<'a>]) -> impl Iterator<Item = Result<(usize, Option<&'a [u8]>), Flaw>> + 'a {
-    let places = columns.iter().flat_map(|column| (0..column.lengths.len()).map(move |row| (column, row)));
-    places.enumerate().map(|(row, (column, place))| {
-        let string = column.cut(column.starts.get(place), column.lengths.get(place));
-        string.map(|string| (row, string)).map_err(|code| Flaw { code, row })
+/// Iterate over the strings of all columns, each with its row counted across the columns.
+fn all_strings<'a>(
+    columns: &'a [Strings<'a>],
+) -> impl Iterator<Item = Result<(usize, Option<&'a [u8]>), RecordError>> + 'a {
+    let rows = columns.iter().flat_map(|column| (0..column.lengths.len()).map(move |row| (column, row)));
+    rows.enumerate().map(|(row, (column, index))| {
+        let string = column.cut(column.starts.get(index), column.lengths.get(index));
+        string.map(|string| (row, string)).map_err(|code| RecordError { code, row })
     })
 }
 
-/// Sum of the lengths that are not null, if all strings lie inside of their blobs.
-pub fn total_length(columns: &[Strings<'_>]) -> Result<usize, Flaw> {
+/// Sum of the lengths of all strings. Fails if a string lies outside its blob.
+pub fn total_length(columns: &[Strings<'_>]) -> Result<usize, RecordError> {
     let mut total = 0usize;
-    for found in each(columns) {
+    for found in all_strings(columns) {
         total = total.saturating_add(found?.1.map_or(0, <[u8]>::len));
     }
     Ok(total)
 }
 
-/// Copy the strings behind each other into `out`, and the position of each and the end of the last to `bounds` (int64).
-pub fn gather(columns: &[Strings<'_>], bounds: &mut [u8], out: &mut [u8]) -> Result<(), Flaw> {
-    let mut rooms = bounds.chunks_exact_mut(8);
+/// Copy all strings into `out`, one after another. Write the start of each, and the end of the last, to `bounds` as
+/// int64.
+pub fn gather(columns: &[Strings<'_>], bounds: &mut [u8], out: &mut [u8]) -> Result<(), RecordError> {
+    let mut slots = bounds.chunks_exact_mut(8);
     let mut bound = |at: usize| {
-        if let Some(room) = rooms.next() {
+        if let Some(room) = slots.next() {
             room.copy_from_slice(&(at as i64).to_ne_bytes());
         }
     };
     bound(0);
     let mut writer = Writer { out, at: 0 };
-    for found in each(columns) {
+    for found in all_strings(columns) {
         let (row, string) = found?;
         let string = string.unwrap_or_default();
         if string.len() > writer.room() {
-            return Err(Flaw { code: OVERFULL, row });
+            return Err(RecordError { code: OUT_OF_BOUNDS, row });
         }
         writer.bytes(string);
         bound(writer.at);
@@ -584,7 +603,8 @@ pub fn gather(columns: &[Strings<'_>], bounds: &mut [u8], out: &mut [u8]) -> Res
     Ok(())
 }
 
-/// Headers of rows: `counts` headers each, from `firsts` on in the columns of keys and values.
+/// Headers of rows. A row has `counts` headers. In the columns of keys and values, the first of them is at index
+/// `firsts`.
 pub struct HeaderSource<'a> {
     pub firsts: Int64s<'a>,
     pub counts: Int32s<'a>,
@@ -593,7 +613,7 @@ pub struct HeaderSource<'a> {
 }
 
 impl<'a> HeaderSource<'a> {
-    /// Indexes of a row's headers.
+    /// Indexes of a row's headers in the columns.
     fn indexes(&self, row: usize) -> Result<std::ops::Range<usize>, Code> {
         let count = self.counts.get(row).max(0) as usize;
         if count == 0 {
@@ -613,19 +633,19 @@ impl<'a> HeaderSource<'a> {
         Ok((key, self.values.cut(self.values.starts.get(index), self.values.lengths.get(index))?))
     }
 
-    /// Size of each row's section; 0 for a row without headers.
-    pub fn measure(&self) -> Result<Vec<i32>, Flaw> {
+    /// Compute the size of each row's header section, in bytes; 0 for a row without headers.
+    pub fn measure(&self) -> Result<Vec<i32>, RecordError> {
         let mut sizes = Vec::new();
-        sizes.try_reserve_exact(self.counts.len()).map_err(|_| Flaw { code: TOO_LARGE, row: 0 })?;
+        sizes.try_reserve_exact(self.counts.len()).map_err(|_| RecordError { code: TOO_LARGE, row: 0 })?;
         for row in 0..self.counts.len() {
-            let flaw = |code| Flaw { code, row };
-            let indexes = self.indexes(row).map_err(flaw)?;
+            let error = |code| RecordError { code, row };
+            let indexes = self.indexes(row).map_err(error)?;
             let mut size = if indexes.is_empty() { 0 } else { size_of(indexes.len() as i64) };
             for index in indexes {
-                let (key, value) = self.pair(index).map_err(flaw)?;
-                size += whole(key.len()) + value.map_or(1, |bytes| whole(bytes.len()));
+                let (key, value) = self.pair(index).map_err(error)?;
+                size += prefixed_size(key.len()) + value.map_or(1, |bytes| prefixed_size(bytes.len()));
                 if size > MAX_BODY_BYTES {
-                    return Err(flaw(TOO_LARGE));
+                    return Err(error(TOO_LARGE));
                 }
             }
             sizes.push(size as i32);
@@ -633,21 +653,22 @@ impl<'a> HeaderSource<'a> {
         Ok(sizes)
     }
 
-    /// Write the sections of `sizes` behind each other so that they fill `out`.
-    pub fn write(&self, sizes: &[i32], out: &mut [u8]) -> Result<(), Flaw> {
+    /// Encode the header sections one after another. `sizes` are those that `measure` has computed, and `out` has
+    /// exactly their sum.
+    pub fn write(&self, sizes: &[i32], out: &mut [u8]) -> Result<(), RecordError> {
         let mut writer = Writer { out, at: 0 };
         for (row, size) in sizes.iter().enumerate() {
-            let flaw = |code| Flaw { code, row };
-            let indexes = self.indexes(row).map_err(flaw)?;
+            let error = |code| RecordError { code, row };
+            let indexes = self.indexes(row).map_err(error)?;
             if indexes.is_empty() {
                 continue;
             }
             if *size as usize > writer.room() {
-                return Err(flaw(OVERFULL));
+                return Err(error(OUT_OF_BOUNDS));
             }
             writer.number(indexes.len() as i64);
             for index in indexes {
-                let (key, value) = self.pair(index).map_err(flaw)?;
+                let (key, value) = self.pair(index).map_err(error)?;
                 writer.string(Some(key));
                 writer.string(value);
             }
@@ -656,23 +677,24 @@ impl<'a> HeaderSource<'a> {
     }
 }
 
-/// Spans of headers: start and length of the key, then of the value.
+/// Position of a header: start and length of the key, then start and length of the value.
 pub type HeaderSpan = (i64, i32, i64, i32);
 
-/// Spans of all headers of all rows, and the number of headers up to and with each row.
-pub fn decode_headers(sections: Strings<'_>) -> Result<(Vec<HeaderSpan>, Vec<i64>), Flaw> {
+/// Find the headers of all rows. Returns their positions, and for each row the number of headers in this and all
+/// earlier rows.
+pub fn decode_headers(sections: Strings<'_>) -> Result<(Vec<HeaderSpan>, Vec<i64>), RecordError> {
     let (mut spans, mut bounds): (Vec<HeaderSpan>, Vec<i64>) = (Vec::new(), Vec::new());
-    bounds.try_reserve_exact(sections.lengths.len()).map_err(|_| Flaw { code: TOO_LARGE, row: 0 })?;
+    bounds.try_reserve_exact(sections.lengths.len()).map_err(|_| RecordError { code: TOO_LARGE, row: 0 })?;
     for row in 0..sections.lengths.len() {
-        let flaw = |code| Flaw { code, row };
+        let error = |code| RecordError { code, row };
         let start = sections.starts.get(row);
-        let section = sections.cut(start, sections.lengths.get(row)).map_err(flaw)?.unwrap_or_default();
+        let section = sections.cut(start, sections.lengths.get(row)).map_err(error)?.unwrap_or_default();
         if section.len() > 1 {
-            let (count, mut at) = read_headers(section, 0).map_err(flaw)?;
-            spans.try_reserve(count as usize).map_err(|_| flaw(TOO_LARGE))?;
+            let (count, mut at) = read_headers(section, 0).map_err(error)?;
+            spans.try_reserve(count as usize).map_err(|_| error(TOO_LARGE))?;
             for _ in 0..count {
-                let key = read_string(section, at).map_err(flaw)?;
-                let value = read_string(section, key.end()).map_err(flaw)?;
+                let key = read_string(section, at).map_err(error)?;
+                let value = read_string(section, key.end()).map_err(error)?;
                 at = value.end();
                 spans.push((start + key.start as i64, key.length, start + value.start as i64, value.length));
             }

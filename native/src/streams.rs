@@ -1,13 +1,13 @@
-//! Connections of a server: bytes in, whole frames out, and answers written when the socket accepts them.
+//! Connections of a server: receives bytes, splits them into frames, and sends responses when the socket accepts them.
 //!
-//! `Streams` watches all sockets of a server. Its descriptor is readable while there is work, so that an event loop of
-//! Python watches that one descriptor. `Streams.ready` then receives from the sockets that have something, and returns
-//! the frames that are complete. A `Stream` has the methods of a transport of asyncio that a server needs.
+//! `Streams` watches all sockets of a server. Its file descriptor is readable while there is work, so a Python event
+//! loop watches only that descriptor. `Streams.ready` then receives from the readable sockets, and returns the complete
+//! frames. `Stream` implements the methods of asyncio transports that a server needs.
 //!
-//! Limits, the order of requests and what a frame means are decided in Python. All calls come from one thread.
+//! Python decides about limits, the order of requests and the content of frames. All calls must come from one thread.
 
-use crate::buffers::{inside, untouched, Input};
-use crate::python::working;
+use crate::buffers::{bytes_mut, uninitialized, Input};
+use crate::python::without_lock;
 use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
@@ -21,34 +21,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const PREFIX_BYTES: usize = 4;
-/// Size of the receive buffer that all connections use in turn.
-const SPACE_BYTES: usize = 64 * 1024;
-/// Memory for an incomplete frame grows by this factor, so that it is a small multiple of what has been received.
+/// Size in bytes of the receive buffer that all connections share.
+const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
+/// Growth factor of the memory for an incomplete frame. It bounds that memory to a small multiple of the received
+/// bytes.
 const GROWTH: usize = 4;
-/// Most memory for what is received from a connection before others have their turn.
+/// Bytes to receive from one connection before it is the turn of others.
 const TURN_BYTES: usize = 256 * 1024;
-/// Memory of a small frame beside its bytes.
+/// Estimated memory of a small frame in addition to its content, in bytes.
 const FRAME_BYTES: usize = 64;
-/// Most connections in one turn.
-const MOST_EVENTS: usize = 64;
-/// Most buffers of one write.
-const MOST_PIECES: usize = 64;
+/// Largest number of connections in one turn.
+const MAX_EVENTS: usize = 64;
+/// Largest number of buffers in one write.
+const MAX_BUFFERS_PER_WRITE: usize = 64;
 const WAKE: Token = Token(usize::MAX);
 
-/// The connection has ended: the client closed it, or it failed. A last entry of `ready` follows when it is closed.
+/// End of the input: the client closed the connection, or the connection failed. `CLOSED` follows when it is closed
+/// here.
 const ENDED: u8 = 1;
-/// A frame announces a size that is not accepted: `Stream.refused_size`.
+/// A frame announces a size that is not accepted; see `Stream.refused_size`.
 const REFUSED: u8 = 2;
-/// `Stream.is_over` has become false.
+/// `Stream.is_over_limit` has become false.
 const DRAINED: u8 = 4;
-/// The connection is closed, and nothing more comes of it.
+/// The connection is closed. This is its last event.
 const CLOSED: u8 = 8;
-/// Bytes of the connection could not be handled, for want of memory for example: `Stream.failure`. `CLOSED` follows.
+/// An error in this module, such as a lack of memory, has closed the connection; see `Stream.failure`. `CLOSED`
+/// follows.
 const FAILED: u8 = 16;
-/// The memory of an incomplete frame is full. Nothing more is received until `Stream.grow`.
+/// The memory of an incomplete frame is full. Nothing is received until `Stream.grow` is called.
 const FULL: u8 = 32;
 
-/// The parts of `Streams` that a stream uses.
+/// The state of `Streams` that every stream uses.
 struct Shared {
     registry: Registry,
     waker: Waker,
@@ -56,15 +59,15 @@ struct Shared {
 }
 
 impl Shared {
-    fn closed(&self, key: usize) {
+    fn report_closed(&self, key: usize) {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner).push(key);
-        // If this fails, the entry is returned with the next event of another connection.
+        // If waking fails, `ready` returns the entry with the next event of another connection.
         let _ = self.waker.wake();
     }
 }
 
-/// A frame of which only a part has arrived.
-struct Partial {
+/// A frame that has arrived in part.
+struct PartialFrame {
     memory: Py<PyByteArray>,
     filled: usize,
     size: usize,
@@ -77,33 +80,33 @@ pub struct Stream {
     socket: Option<TcpStream>,
     is_closing: bool,
     is_paused: bool,
-    /// The received part of a size.
-    begun: Vec<u8>,
-    partial: Option<Partial>,
-    is_first: bool,
-    /// The first 16 bits of sizes that other protocols begin with.
-    strangers: Vec<i32>,
+    /// The bytes of a frame's size that have arrived, if it is not complete.
+    size_prefix: Vec<u8>,
+    partial: Option<PartialFrame>,
+    is_first_frame: bool,
+    /// Sizes with these upper 16 bits are the beginning of another protocol, such as TLS or HTTP.
+    foreign_prefixes: Vec<i32>,
     #[pyo3(get, set)]
     max_frame_bytes: i64,
     #[pyo3(get)]
     refused_size: i64,
     unsent: VecDeque<Py<PyAny>>,
     unsent_bytes: usize,
-    /// Bytes of the first unsent buffer that are sent.
+    /// Number of bytes of the first unsent buffer that are already sent.
     sent_bytes: usize,
-    most_unsent: usize,
-    /// The unsent bytes have exceeded the limit, and have not fallen below a quarter of it since.
+    unsent_limit_bytes: usize,
+    /// True from when the unsent bytes exceed the limit until they fall to a quarter of it.
     #[pyo3(get)]
-    is_over: bool,
+    is_over_limit: bool,
     failure: Option<PyErr>,
 }
 
-fn is_patient(error: &std::io::Error) -> bool {
+fn would_block(error: &std::io::Error) -> bool {
     error.kind() == ErrorKind::WouldBlock
 }
 
-/// Do `work` again while a signal interrupts it.
-fn again<T>(mut work: impl FnMut() -> Result<T>) -> Result<T> {
+/// Call `work` again while a signal interrupts it.
+fn retry_interrupted<T>(mut work: impl FnMut() -> Result<T>) -> Result<T> {
     loop {
         match work() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -113,33 +116,33 @@ fn again<T>(mut work: impl FnMut() -> Result<T>) -> Result<T> {
 }
 
 impl Stream {
-    /// Ask for an event if the socket has something, although no more may come.
+    /// Register the socket again, so that bytes which have already arrived cause an event.
     fn rearm(&mut self) {
         if let Some(socket) = &mut self.socket {
             let interest = Interest::READABLE | Interest::WRITABLE;
             if self.shared.registry.reregister(socket, Token(self.key), interest).is_err() {
-                self.end();
+                self.close_socket();
             }
         }
     }
 
-    /// Close the socket.
-    fn end(&mut self) {
+    /// Close the socket, and drop all unsent and partly received bytes.
+    fn close_socket(&mut self) {
         self.is_closing = true;
         if let Some(mut socket) = self.socket.take() {
             let _ = self.shared.registry.deregister(&mut socket);
-            self.shared.closed(self.key);
+            self.shared.report_closed(self.key);
         }
         self.unsent.clear();
         self.unsent_bytes = 0;
         self.partial = None;
     }
 
-    /// Receive what has arrived; return news.
+    /// Receive the bytes that have arrived, and append complete frames to `frames`. Returns event flags.
     fn receive(
         &mut self,
         py: Python<'_>,
-        space: &mut [u8],
+        buffer: &mut [u8],
         is_ended: bool,
         frames: &mut Vec<Py<PyAny>>,
     ) -> PyResult<u8> {
@@ -149,25 +152,25 @@ impl Stream {
                 return Ok(FULL);
             }
             let Some(socket) = &mut self.socket else { return Ok(0) };
-            let begun = self.begun.len();
+            let prefix_bytes = self.size_prefix.len();
             let (room, result) = match &mut self.partial {
                 None => {
-                    let room = &mut space[begun..];
-                    (room.len(), again(|| socket.read(room)))
+                    let room = &mut buffer[prefix_bytes..];
+                    (room.len(), retry_interrupted(|| socket.read(room)))
                 }
                 Some(partial) => {
                     let memory = partial.memory.bind(py);
-                    let room = &mut inside(memory)[partial.filled..];
-                    (room.len(), again(|| socket.read(room)))
+                    let room = &mut bytes_mut(memory)[partial.filled..];
+                    (room.len(), retry_interrupted(|| socket.read(room)))
                 }
             };
             let count = match result {
                 Ok(0) => return Ok(ENDED),
                 Ok(count) => count,
-                Err(error) if is_patient(&error) => return Ok(0),
+                Err(error) if would_block(&error) => return Ok(0),
                 Err(_) => return Ok(ENDED),
             };
-            if !self.took(py, space, count, frames)? {
+            if !self.process(py, buffer, count, frames)? {
                 return Ok(REFUSED);
             }
             received += count;
@@ -181,9 +184,15 @@ impl Stream {
         }
     }
 
-    /// Process bytes that were received; return false if a frame is refused.
-    fn took(&mut self, py: Python<'_>, space: &mut [u8], count: usize, frames: &mut Vec<Py<PyAny>>) -> PyResult<bool> {
-        let Some(partial) = &mut self.partial else { return self.cut(py, space, count, frames) };
+    /// Process `count` received bytes. Returns false if a frame has a size that is not accepted.
+    fn process(
+        &mut self,
+        py: Python<'_>,
+        buffer: &mut [u8],
+        count: usize,
+        frames: &mut Vec<Py<PyAny>>,
+    ) -> PyResult<bool> {
+        let Some(partial) = &mut self.partial else { return self.split_frames(py, buffer, count, frames) };
         partial.filled += count;
         if partial.filled == partial.size {
             frames.push(partial.memory.clone_ref(py).into_any());
@@ -196,98 +205,111 @@ impl Stream {
         self.partial.as_ref().is_some_and(|partial| partial.filled == partial.memory.bind(py).len())
     }
 
-    /// Cut frames from the receive buffer, in which `count` bytes follow the begun size.
-    fn cut(&mut self, py: Python<'_>, space: &mut [u8], count: usize, frames: &mut Vec<Py<PyAny>>) -> PyResult<bool> {
-        let filled = self.begun.len() + count;
-        space[..self.begun.len()].copy_from_slice(&self.begun);
-        self.begun.clear();
-        let mut rest = &space[..filled];
-        while let Some((prefix, behind)) = rest.split_first_chunk::<PREFIX_BYTES>() {
+    /// Split the receive buffer into frames. `count` new bytes follow the incomplete size in it.
+    fn split_frames(
+        &mut self,
+        py: Python<'_>,
+        buffer: &mut [u8],
+        count: usize,
+        frames: &mut Vec<Py<PyAny>>,
+    ) -> PyResult<bool> {
+        let filled = self.size_prefix.len() + count;
+        buffer[..self.size_prefix.len()].copy_from_slice(&self.size_prefix);
+        self.size_prefix.clear();
+        let mut rest = &buffer[..filled];
+        while let Some((prefix, after)) = rest.split_first_chunk::<PREFIX_BYTES>() {
             let announced = i32::from_be_bytes(*prefix);
-            let Some(size) = self.accepted(announced) else {
+            let Some(size) = self.accept_size(announced) else {
                 self.refused_size = i64::from(announced);
                 return Ok(false);
             };
-            if let Some((frame, others)) = behind.split_at_checked(size) {
+            if let Some((frame, others)) = after.split_at_checked(size) {
                 frames.push(PyBytes::new(py, frame).into_any().unbind());
                 rest = others;
                 continue;
             }
-            let memory = untouched(py, size.min(GROWTH * SPACE_BYTES))?;
-            inside(&memory)[..behind.len()].copy_from_slice(behind);
-            self.partial = Some(Partial { memory: memory.unbind(), filled: behind.len(), size });
+            let memory = uninitialized(py, size.min(GROWTH * RECEIVE_BUFFER_BYTES))?;
+            bytes_mut(&memory)[..after.len()].copy_from_slice(after);
+            self.partial = Some(PartialFrame { memory: memory.unbind(), filled: after.len(), size });
             return Ok(true);
         }
-        self.begun.extend_from_slice(rest);
+        self.size_prefix.extend_from_slice(rest);
         Ok(true)
     }
 
-    fn accepted(&mut self, announced: i32) -> Option<usize> {
+    fn accept_size(&mut self, announced: i32) -> Option<usize> {
         let size = usize::try_from(announced).ok()?;
-        let is_strange = self.is_first && self.strangers.contains(&(announced >> 16));
-        if is_strange || i64::from(announced) > self.max_frame_bytes {
+        let is_foreign = self.is_first_frame && self.foreign_prefixes.contains(&(announced >> 16));
+        if is_foreign || i64::from(announced) > self.max_frame_bytes {
             return None;
         }
-        self.is_first = false;
+        self.is_first_frame = false;
         Some(size)
     }
 
-    /// Write what the socket accepts. A connection that is closing is closed when all is written.
+    /// Send as much as the socket accepts. Close a connection that is closing when everything is sent.
     fn send(&mut self, py: Python<'_>) -> PyResult<()> {
         while self.unsent_bytes > 0 {
             let Some(socket) = &mut self.socket else { break };
-            let pieces = self.unsent.iter().take(MOST_PIECES).map(|each| Input::of(each.bind(py)));
-            let pieces = pieces.collect::<PyResult<Vec<_>>>()?;
-            let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece.bytes())).collect();
+            let buffers = self.unsent.iter().take(MAX_BUFFERS_PER_WRITE).map(|each| Input::of(each.bind(py)));
+            let buffers = buffers.collect::<PyResult<Vec<_>>>()?;
+            let mut slices: Vec<_> = buffers.iter().map(|buffer| IoSlice::new(buffer.bytes())).collect();
             let mut slices = &mut slices[..];
             IoSlice::advance_slices(&mut slices, self.sent_bytes);
             let size: usize = slices.iter().map(|slice| slice.len()).sum();
             let slices = &*slices;
-            let result = working(py, size, || again(|| socket.write_vectored(slices)));
-            let lengths: Vec<_> = pieces.iter().map(|piece| piece.bytes().len()).collect();
-            drop(pieces);
+            let result = without_lock(py, size, || retry_interrupted(|| socket.write_vectored(slices)));
+            let lengths: Vec<_> = buffers.iter().map(|buffer| buffer.bytes().len()).collect();
+            drop(buffers);
             match result {
-                Ok(count) => self.sent(count, &lengths),
-                Err(error) if is_patient(&error) => break,
+                Ok(count) => self.drop_sent(count, &lengths),
+                Err(error) if would_block(&error) => break,
                 Err(_) => {
-                    self.end();
+                    self.close_socket();
                     return Ok(());
                 }
             }
         }
         if self.is_closing && self.unsent_bytes == 0 {
-            self.end();
+            self.close_socket();
         }
-        self.is_over = self.unsent_bytes > self.most_unsent / if self.is_over { 4 } else { 1 };
+        self.is_over_limit = self.unsent_bytes > self.unsent_limit_bytes / if self.is_over_limit { 4 } else { 1 };
         Ok(())
     }
 
-    /// Send and receive after an event; return news. The frames that were complete before a failure are in `frames`.
-    fn attend(&mut self, py: Python<'_>, event: &Event, space: &mut [u8], frames: &mut Vec<Py<PyAny>>) -> PyResult<u8> {
-        let mut news = 0;
+    /// Send and receive after an event. Returns event flags. On failure, `frames` has the frames that were complete
+    /// before.
+    fn handle(
+        &mut self,
+        py: Python<'_>,
+        event: &Event,
+        buffer: &mut [u8],
+        frames: &mut Vec<Py<PyAny>>,
+    ) -> PyResult<u8> {
+        let mut flags = 0;
         if event.is_writable() && self.unsent_bytes > 0 {
-            let was_over = self.is_over;
+            let was_over_limit = self.is_over_limit;
             self.send(py)?;
-            if was_over && !self.is_over {
-                news |= DRAINED;
+            if was_over_limit && !self.is_over_limit {
+                flags |= DRAINED;
             }
         }
         let is_ended = event.is_read_closed() || event.is_error();
         if (event.is_readable() || is_ended) && !self.is_paused && !self.is_closing {
-            news |= self.receive(py, space, is_ended, frames)?;
+            flags |= self.receive(py, buffer, is_ended, frames)?;
         }
-        Ok(news)
+        Ok(flags)
     }
 
-    /// Close the connection, whose bytes could not be handled; return news.
+    /// Close the connection after an error in this module. Returns event flags.
     fn fail(&mut self, error: PyErr) -> u8 {
         self.failure = Some(error);
-        self.end();
+        self.close_socket();
         FAILED
     }
 
-    /// Drop the buffers that are sent.
-    fn sent(&mut self, count: usize, lengths: &[usize]) {
+    /// Drop buffers that are completely sent. `lengths` are the sizes of the first buffers.
+    fn drop_sent(&mut self, count: usize, lengths: &[usize]) {
         self.unsent_bytes -= count;
         self.sent_bytes += count;
         for length in lengths {
@@ -308,7 +330,7 @@ impl Stream {
         self.partial.as_ref().map_or(0, |partial| partial.memory.bind(py).len())
     }
 
-    /// The error of a connection whose bytes could not be handled.
+    /// The error that made this module close the connection, or None.
     #[getter]
     fn failure(&self, py: Python<'_>) -> Option<Py<PyBaseException>> {
         self.failure.as_ref().map(|error| error.clone_ref(py).into_value(py))
@@ -326,7 +348,7 @@ impl Stream {
         !self.is_paused && !self.is_closing
     }
 
-    /// Descriptor of the socket; -1 if it is closed.
+    /// File descriptor of the socket; -1 if it is closed.
     fn fileno(&self) -> RawFd {
         self.socket.as_ref().map_or(-1, TcpStream::as_raw_fd)
     }
@@ -341,50 +363,50 @@ impl Stream {
         }
     }
 
-    /// Make room for more of an incomplete frame whose memory is full.
+    /// Allocate more memory for an incomplete frame whose memory is full.
     fn grow(&mut self, py: Python<'_>) -> PyResult<()> {
         if !self.is_full(py) {
             return Ok(());
         }
         if let Some(partial) = &mut self.partial {
-            let larger = untouched(py, partial.size.min(GROWTH * partial.filled))?;
-            inside(&larger)[..partial.filled].copy_from_slice(inside(partial.memory.bind(py)));
+            let larger = uninitialized(py, partial.size.min(GROWTH * partial.filled))?;
+            bytes_mut(&larger)[..partial.filled].copy_from_slice(bytes_mut(partial.memory.bind(py)));
             partial.memory = larger.unbind();
         }
         self.rearm();
         Ok(())
     }
 
-    /// Write a buffer. It must not change afterwards.
+    /// Send a buffer. Its content must not change afterwards.
     fn write(&mut self, py: Python<'_>, data: Bound<'_, PyAny>) -> PyResult<()> {
-        self.put(data)?;
+        self.enqueue(data)?;
         self.send(py)
     }
 
-    /// Write buffers one after another. They must not change afterwards.
+    /// Send buffers one after another. Their content must not change afterwards.
     fn writelines(&mut self, py: Python<'_>, buffers: Bound<'_, PyAny>) -> PyResult<()> {
         for data in buffers.try_iter()? {
-            self.put(data?)?;
+            self.enqueue(data?)?;
         }
         self.send(py)
     }
 
-    /// Close the connection when all written bytes are sent.
+    /// Close the connection when everything is sent.
     fn close(&mut self) {
         self.is_closing = true;
         if self.unsent_bytes == 0 {
-            self.end();
+            self.close_socket();
         }
     }
 
-    /// Close the connection at once.
+    /// Close the connection at once, and drop unsent bytes.
     fn abort(&mut self) {
-        self.end();
+        self.close_socket();
     }
 }
 
 impl Stream {
-    fn put(&mut self, data: Bound<'_, PyAny>) -> PyResult<()> {
+    fn enqueue(&mut self, data: Bound<'_, PyAny>) -> PyResult<()> {
         let length = match data.cast::<PyBytes>() {
             Ok(bytes) => bytes.as_bytes().len(),
             Err(_) => Input::of(&data)?.bytes().len(),
@@ -402,31 +424,32 @@ pub struct Streams {
     poll: Poll,
     events: Events,
     shared: Arc<Shared>,
-    space: Vec<u8>,
+    buffer: Vec<u8>,
     streams: HashMap<usize, (Py<Stream>, Py<PyAny>)>,
     next: usize,
-    most_unsent: usize,
-    strangers: Vec<i32>,
+    unsent_limit_bytes: usize,
+    foreign_prefixes: Vec<i32>,
 }
 
 #[pymethods]
 impl Streams {
-    /// `most_unsent`: `DRAINED` is told after so many unsent bytes of a connection. `strangers`: see `Stream`.
+    /// `unsent_limit_bytes`: unsent bytes of a connection above which its `is_over_limit` is true. `foreign_prefixes`:
+    /// the upper 16 bits of sizes that are the beginning of another protocol.
     #[new]
-    fn new(most_unsent: usize, strangers: Vec<i32>) -> PyResult<Self> {
+    fn new(unsent_limit_bytes: usize, foreign_prefixes: Vec<i32>) -> PyResult<Self> {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
         let waker = Waker::new(&registry, WAKE)?;
         let shared = Arc::new(Shared { registry, waker, closed: Mutex::default() });
         Ok(Self {
             poll,
-            events: Events::with_capacity(MOST_EVENTS),
+            events: Events::with_capacity(MAX_EVENTS),
             shared,
-            space: vec![0; SPACE_BYTES],
+            buffer: vec![0; RECEIVE_BUFFER_BYTES],
             streams: HashMap::new(),
             next: 0,
-            most_unsent,
-            strangers,
+            unsent_limit_bytes,
+            foreign_prefixes,
         })
     }
 
@@ -443,12 +466,13 @@ impl Streams {
     #[classattr]
     const FULL: u8 = FULL;
 
-    /// The descriptor that is readable while there is work.
+    /// File descriptor that is readable while there is work.
     fn fileno(&self) -> RawFd {
         self.poll.as_raw_fd()
     }
 
-    /// Own a connected socket that does not block. Its descriptor is closed with the stream, or if this call fails.
+    /// Take ownership of a connected, non-blocking socket. Its descriptor is closed with the stream, or when this call
+    /// fails.
     fn add(
         &mut self,
         py: Python<'_>,
@@ -468,17 +492,17 @@ impl Streams {
             socket: Some(socket),
             is_closing: false,
             is_paused: false,
-            begun: Vec::new(),
+            size_prefix: Vec::new(),
             partial: None,
-            is_first: true,
-            strangers: self.strangers.clone(),
+            is_first_frame: true,
+            foreign_prefixes: self.foreign_prefixes.clone(),
             max_frame_bytes,
             refused_size: 0,
             unsent: VecDeque::new(),
             unsent_bytes: 0,
             sent_bytes: 0,
-            most_unsent: self.most_unsent,
-            is_over: false,
+            unsent_limit_bytes: self.unsent_limit_bytes,
+            is_over_limit: false,
             failure: None,
         };
         let stream = Py::new(py, stream)?;
@@ -486,8 +510,10 @@ impl Streams {
         Ok(stream)
     }
 
-    /// Receive and send where it is possible now; return a list of (owner, frames, news), for at most 64 connections.
-    /// A connection that only holds more memory, or less, is in the list as well.
+    /// Receive and send without blocking, for at most 64 connections.
+    ///
+    /// Returns a list of (owner, frames, event flags). It includes connections whose only change is the memory they
+    /// hold.
     fn ready<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         match self.poll.poll(&mut self.events, Some(Duration::ZERO)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(PyOSError::new_err(error)),
@@ -499,14 +525,14 @@ impl Streams {
             let mut stream = stream.bind(py).try_borrow_mut()?;
             let mut frames = Vec::new();
             let held = stream.held_bytes(py);
-            let news = match stream.attend(py, event, &mut self.space, &mut frames) {
-                Ok(news) => news,
-                Err(error) => stream.fail(error), // the events of the others come only once
+            let flags = match stream.handle(py, event, &mut self.buffer, &mut frames) {
+                Ok(flags) => flags,
+                Err(error) => stream.fail(error), // do not return: the events of other connections would be lost
             };
-            let is_told = news != 0 || !frames.is_empty() || stream.held_bytes(py) != held;
+            let is_reported = flags != 0 || !frames.is_empty() || stream.held_bytes(py) != held;
             drop(stream);
-            if is_told {
-                found.push((owner, PyList::new(py, frames)?, news).into_pyobject(py)?);
+            if is_reported {
+                found.push((owner, PyList::new(py, frames)?, flags).into_pyobject(py)?);
             }
         }
         let closed = std::mem::take(&mut *self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner));

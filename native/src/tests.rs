@@ -1,11 +1,14 @@
-//! Tests of the loops without Python: any bytes are refused with a code or read, and never cause a panic.
+//! Tests of the loops without Python. Any input is either read or refused with a code, and never causes a panic.
 
 use crate::hashes;
 use crate::produce;
-use crate::records::{self, check, decode, find, Fields, Flaw, Strings};
+use crate::records::{self, check, decode, find, Fields, RecordError, Strings};
 use crate::rows::{Rows, Value};
 
-/// SplitMix64, so that a failing case can be repeated.
+/// A key or value; None is null.
+type NullableBytes = Option<Vec<u8>>;
+
+/// SplitMix64, a random number generator with a fixed seed, so that failures are reproducible.
 struct Random(u64);
 
 impl Random {
@@ -27,8 +30,8 @@ impl Random {
     }
 }
 
-/// One record: timestamp delta 3, offset delta 0, key "k", value null, header "h" with a null value. The bytes are
-/// written from the format description.
+/// One record: timestamp delta 3, offset delta 0, key "k", value null, header "h" with a null value. Its bytes follow
+/// from the description of the format.
 const RECORD: [u8; 11] = [20, 0, 6, 0, 2, b'k', 1, 2, 2, b'h', 1];
 
 #[test]
@@ -44,7 +47,7 @@ fn a_record_of_the_format_description_is_read_and_written() {
     assert!(records::write_rows(1, fields, &[100], &mut out).is_err());
     let mut out = [0; RECORD.len()];
     records::write_rows(1, fields, &[100], &mut out).unwrap();
-    assert_eq!(out[3..], RECORD[3..]); // the delta is to the first record's own timestamp
+    assert_eq!(out[3..], RECORD[3..]); // the timestamp delta is now relative to this record, so it is 0
     assert_eq!(out[2], 0);
 }
 
@@ -76,14 +79,14 @@ fn hostile_counts_and_batches_are_refused_before_memory_is_taken() {
     }
     let mut out = [0; records::COLUMN_BYTES];
     let refused = decode(&blob, &[(0, 11, 1, i64::MAX, 0, 0, None)], 0, &mut out);
-    assert_eq!(refused, (1, None)); // the largest offset there is
+    assert_eq!(refused, (1, None)); // the largest possible offset
     assert_eq!(
         decode(&blob, &[(0, 11, 1, 0, 0, -1, None)], 0, &mut out).1,
-        Some(Flaw { code: records::BAD_OFFSET, row: 0 })
+        Some(RecordError { code: records::BAD_OFFSET, row: 0 })
     );
     assert_eq!(
         decode(&blob, &[(0, 11, 1, 0, 0, 0, None)], 0, &mut []).1,
-        Some(Flaw { code: records::OVERFULL, row: 0 })
+        Some(RecordError { code: records::OUT_OF_BOUNDS, row: 0 })
     );
 }
 
@@ -128,7 +131,7 @@ fn hashes_are_the_published_ones() {
     assert_eq!(crate::hashes::xxh64(b"abc"), 0x44bc_2cf5_ad77_0999);
 }
 
-/// A Produce request v9 for partition 5 of topic "t" with this batch, after "c" and without a transactional id.
+/// A Produce request v9 with this batch for partition 5 of topic "t", client id "c", without a transactional id.
 fn request(batch: &[u8]) -> Vec<u8> {
     let mut frame =
         vec![0, 0, 0, 9, 0, 0, 0, 7, 0, 1, b'c', 0, 0, 0xff, 0xff, 0, 0, 5, 0xdc, 2, 2, b't', 2, 0, 0, 0, 5];
@@ -155,14 +158,14 @@ fn batch() -> Vec<u8> {
 #[test]
 fn a_produce_request_is_read_and_answered() {
     let frame = request(&batch());
-    let read = produce::read(&frame).unwrap();
+    let read = produce::decode_request(&frame).unwrap();
     assert_eq!((read.version, read.correlation_id, read.acks, read.timeout_ms), (9, 7, -1, 1500));
     assert_eq!((read.client_id, read.transactional_id), (Some("c"), None));
     let only = &read.batches[0];
     assert_eq!((only.topic, only.partition), (produce::Topic::Name("t"), 5));
     assert_eq!(&frame[only.start..only.end], &batch()[..]);
     assert_eq!(only.checked.as_ref().map(|found| found.largest), Some(103));
-    let answer = produce::answer(9, 7, &[(only.topic, (5, 258, -1, 0))]);
+    let answer = produce::encode_response(9, 7, &[(only.topic, (5, 258, -1, 0))]);
     let expected = [
         &[0, 0, 0, 48, 0, 0, 0, 7, 0, 2, 2, b't', 2, 0, 0, 0, 5, 0, 0][..],
         &258i64.to_be_bytes(),
@@ -174,35 +177,35 @@ fn a_produce_request_is_read_and_answered() {
 }
 
 #[test]
-fn every_cut_and_every_changed_byte_of_a_request_is_read_or_left() {
+fn every_cut_and_every_changed_byte_of_a_request_is_read_or_declined() {
     let frame = request(&batch());
     for cut in 0..frame.len() {
-        assert!(produce::read(&frame[..cut]).is_none());
+        assert!(produce::decode_request(&frame[..cut]).is_none());
     }
-    let mut left = 0;
+    let mut declined = 0;
     for at in 0..frame.len() {
         for byte in 0..=255 {
             let mut changed = frame.clone();
             changed[at] = byte;
-            left += usize::from(produce::read(&changed).is_none());
+            declined += usize::from(produce::decode_request(&changed).is_none());
         }
     }
-    assert!(left > 60 * 255); // of the batch alone
+    assert!(declined > 60 * 255); // at least the changes within the batch
 }
 
 #[test]
 fn rows_have_the_fields_that_were_added() {
     let mut random = Random(11);
     let mut rows = Rows::default();
-    let mut wanted: Vec<(Option<Vec<u8>>, Option<Vec<u8>>)> = Vec::new();
-    let mut kept: Vec<Vec<u8>> = Vec::new();
+    let mut wanted: Vec<(NullableBytes, NullableBytes)> = Vec::new();
+    let mut referenced: Vec<Vec<u8>> = Vec::new();
     for row in 0..3_000 {
         let key = (random.below(3) > 0).then(|| random.bytes(20));
         let value = (random.below(4) > 0).then(|| random.bytes(60));
         let field = match &value {
             Some(bytes) if random.below(2) == 0 => {
-                kept.push(bytes.clone());
-                Value::Kept(bytes.len(), kept.len() - 1)
+                referenced.push(bytes.clone());
+                Value::Referenced(bytes.len(), referenced.len() - 1)
             }
             other => Value::Copied(other.as_deref()),
         };
@@ -212,18 +215,18 @@ fn rows_have_the_fields_that_were_added() {
     assert!(rows.has_keys());
     let partitions: Vec<i32> = rows.partitions(7).collect();
     for (row, (key, value)) in wanted.iter().enumerate() {
-        let found = rows.fields(row, |index| kept.get(index).map(Vec::as_slice), b"");
+        let found = rows.fields(row, |index| referenced.get(index).map(Vec::as_slice), b"");
         assert_eq!((found.key, found.value), (key.as_deref(), value.as_deref()));
         assert_eq!(partitions[row], key.as_ref().map_or(-1, |key| hashes::partition(key, 7) as i32));
     }
-    let behind = rows.fields(rows.len(), |_| None, b"");
-    assert_eq!((behind.key, behind.value), (None, None));
+    let after_last = rows.fields(rows.len(), |_| None, b"");
+    assert_eq!((after_last.key, after_last.value), (None, None));
 }
 
 #[test]
 fn rows_refuse_lengths_that_no_record_has() {
     let mut rows = Rows::default();
-    assert_eq!(rows.add(None, Value::Kept(i32::MAX as usize + 1, 0)), None);
-    assert_eq!(rows.add(None, Value::Kept(1, u32::MAX as usize + 1)), None);
+    assert_eq!(rows.add(None, Value::Referenced(i32::MAX as usize + 1, 0)), None);
+    assert_eq!(rows.add(None, Value::Referenced(1, u32::MAX as usize + 1)), None);
     assert!(rows.is_empty() && !rows.has_keys());
 }

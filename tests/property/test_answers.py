@@ -66,8 +66,8 @@ def none(*_: Any, **__: Any) -> None:
 def outcomes(buffer: bytes, **more: Any) -> list[Any]:
     """The outcome in one native call, in native steps, and in Python."""
     found = []
-    for name, call in (("native", native_loops.decode_answer), ("native", none), ("plain", none)):
-        with engine(name), mock.patch.object(native_loops, "decode_answer", call):
+    for name, call in (("native", native_loops.decode_fetched_batches), ("native", none), ("plain", none)):
+        with engine(name), mock.patch.object(native_loops, "decode_fetched_batches", call):
             found.append(outcome(buffer, **more))
     return found
 
@@ -134,7 +134,7 @@ USUAL = [("plain", 3, 0, False), ("append time", 2, 0, False), ("plain", 1, 1, T
 )
 def test_usual_answers_take_one_call(described: list[Any], aborted: Any, expected: bool) -> None:
     with engine("native"):
-        found = native_loops.decode_answer(
+        found = native_loops.decode_fetched_batches(
             memoryview(joined(described)),
             0,
             checks_markers=aborted is not None,
@@ -147,7 +147,7 @@ def test_usual_answers_take_one_call(described: list[Any], aborted: Any, expecte
 
 def test_an_answer_with_aborted_transactions_is_read_step_by_step() -> None:
     buffer = joined([("plain", 2, 0, True), ("plain", 1, 0, False)])
-    with engine("native"), mock.patch.object(native_loops, "decode_answer") as called:
+    with engine("native"), mock.patch.object(native_loops, "decode_fetched_batches") as called:
         records, *_ = outcome(buffer, aborted=[(7, 3)])
     assert (called.call_count, [offset for offset, *_ in records]) == (0, [5])
 
@@ -158,7 +158,7 @@ def test_a_wrong_crc_is_found_in_one_call() -> None:
     seal_in_place(batch, record_count=1, base_timestamp=0, max_timestamp=0, sealed=False)
     with engine("native"):
         for checks_crc, expected in ((True, None), (False, 1)):
-            found = native_loops.decode_answer(
+            found = native_loops.decode_fetched_batches(
                 memoryview(batch), 0, checks_markers=False, checks_crc=checks_crc, batch_bytes=10**6, room_bytes=None
             )
             assert (None if found is None else len(found[0])) == expected

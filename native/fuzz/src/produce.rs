@@ -1,11 +1,12 @@
-//! Any bytes as a Produce request: they are read or left, positions lie in the frame, and the answer names all batches.
+//! Fuzz target: any bytes as a Produce request. They are decoded or declined. All positions lie in the frame, and the
+//! response names all batches.
 #![no_main]
 
-use fencepost_native::produce::{answer, read};
+use fencepost_native::produce::{decode_request, encode_response};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|frame: &[u8]| {
-    let Some(request) = read(frame) else { return };
+    let Some(request) = decode_request(frame) else { return };
     assert!(!request.batches.is_empty());
     let mut end_before = 0;
     let mut results = Vec::new();
@@ -17,7 +18,7 @@ fuzz_target!(|frame: &[u8]| {
         end_before = batch.end;
         results.push((batch.topic, (batch.partition, 1, -1, 0)));
     }
-    let told = answer(request.version, request.correlation_id, &results);
-    assert_eq!(told[..4], (told.len() as i32 - 4).to_be_bytes());
-    assert_eq!(told[4..8], request.correlation_id.to_be_bytes());
+    let response = encode_response(request.version, request.correlation_id, &results);
+    assert_eq!(response[..4], (response.len() as i32 - 4).to_be_bytes());
+    assert_eq!(response[4..8], request.correlation_id.to_be_bytes());
 });

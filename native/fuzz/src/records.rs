@@ -1,4 +1,4 @@
-//! Any bytes as a records section: what `check` finds sound is decoded whole, and the columns lie in the section.
+//! Fuzz target: any bytes as a records section. A section that passes `check` is decoded completely.
 #![no_main]
 
 use fencepost_native::records::{check, decode, find, COLUMN_BYTES};
@@ -10,10 +10,10 @@ fuzz_target!(|input: (u8, i64, &[u8])| {
     let found = find(section, count, base, i64::MIN, i64::MAX, 0);
     let batches = [(0, section.len() as i64, count, 0, base, i64::from(u8::MAX), None)];
     let mut out = vec![0; count as usize * COLUMN_BYTES];
-    let (rows, flaw) = decode(section, &batches, 0, &mut out);
+    let (rows, error) = decode(section, &batches, 0, &mut out);
     assert!(rows as i64 <= count);
     if checked.is_ok() {
-        assert_eq!((rows as i64, flaw), (count, None));
+        assert_eq!((rows as i64, error), (count, None));
         assert_eq!(found.map(|one| one.is_some()), Ok(count > 0));
     }
 });

@@ -130,7 +130,7 @@ def test_hostile_numbers_are_refused_before_memory_is_taken(native: Any) -> None
         with pytest.raises(ValueError, match="outside"):
             native.xxh64_of_spans(b"abc", array("q", [0, *ends]))
     with pytest.raises((MemoryError, OverflowError)):
-        native.room(2**63)
+        native.uninitialized_bytes(2**63)
 
 
 def test_a_batch_that_does_not_fit_its_plan_is_refused(native: Any) -> None:

@@ -65,32 +65,32 @@ class NativeSocket(ClientSocket):
             raise
         self._begin(ANONYMOUS)
 
-    def arrived(self, frames: Sequence[Buffer], news: int) -> None:
-        """Handle frames, and the events `news` as the native module defines them."""
+    def arrived(self, frames: Sequence[Buffer], flags: int) -> None:
+        """Handle frames, and the event flags of the native module."""
         if not self._server.failed.done():
             self._take(frames)
             if self._work() > _LARGE_BYTES:
                 self._server.pump()
-        if news:
-            self._learn(news)
+        if flags:
+            self._learn(flags)
 
-    def _learn(self, news: int) -> None:
+    def _learn(self, flags: int) -> None:
         stream, kinds = self._transport, engine.native.Streams
-        if news & kinds.CLOSED:
+        if flags & kinds.CLOSED:
             self._server.leave(self._connection_id)
             return
-        if news & kinds.FAILED:
+        if flags & kinds.FAILED:
             _log.error("closing a connection: its bytes could not be handled", exc_info=stream.failure)
             return
-        if news & kinds.DRAINED:
+        if flags & kinds.DRAINED:
             self._look_at_unsent()
-        if news & kinds.FULL and not self._is_deaf:
+        if flags & kinds.FULL and not self._is_deaf:
             stream.grow()
             self._note_memory()  # at once, because the other connections of this turn look at it
-        if news & kinds.REFUSED:
+        if flags & kinds.REFUSED:
             self._server.pump()  # the responses to the requests before are written first
             self._refuse_size(refused_size(stream.refused_size, stream.max_frame_bytes, OTHER_PROTOCOLS))
-        if news & kinds.ENDED:
+        if flags & kinds.ENDED:
             self._end_of_input()
 
     def _write_joined(self, data: bytes) -> None:
@@ -103,10 +103,10 @@ class NativeSocket(ClientSocket):
 
     def _look_at_unsent(self) -> None:
         """Follow the stream, which can exceed the limit in a write, and fall below it in a write or an event."""
-        is_over = self._transport.is_over
-        if is_over and not self._is_untaken:
+        is_over_limit = self._transport.is_over_limit
+        if is_over_limit and not self._is_untaken:
             self.pause_writing()
-        elif self._is_untaken and not is_over:
+        elif self._is_untaken and not is_over_limit:
             self.resume_writing()
 
 
@@ -130,9 +130,9 @@ class NativeSockets:
 
     def _turn(self) -> None:
         """Handle what has arrived, then carry out the effects."""
-        for client, frames, news in self._streams.ready():
+        for client, frames, flags in self._streams.ready():
             try:
-                client.arrived(frames, news)
+                client.arrived(frames, flags)
             except Exception:  # noqa: BLE001 - a failure must not end other connections
                 _log.exception("closing a connection: its input could not be handled")
                 client.abort()

@@ -503,4 +503,4 @@ def _room_for(size_bytes: int) -> memoryview | None:
     """
     if size_bytes < LEAST_ROOM_BYTES or not engine.is_native:
         return None
-    return memoryview(engine.native.room(size_bytes))
+    return memoryview(engine.native.uninitialized_bytes(size_bytes))

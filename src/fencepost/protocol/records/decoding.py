@@ -111,7 +111,7 @@ def decode_readable(
     """
     first_offset = -1 if start_offset is None else start_offset
     if engine.is_native and skip_control and not aborted:
-        plain = native_loops.decode_answer(
+        plain = native_loops.decode_fetched_batches(
             memoryview(buffer),
             first_offset,
             checks_markers=aborted is not None,

@@ -13,7 +13,15 @@ from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records import engine
 from fencepost.protocol.records.columns import Columns, Description
 
-__all__ = ["BAD_HEADERS", "EXPLANATIONS", "OK", "check_many", "decode_answer", "decode_sections", "find_timestamp"]
+__all__ = [
+    "BAD_HEADERS",
+    "EXPLANATIONS",
+    "OK",
+    "check_many",
+    "decode_fetched_batches",
+    "decode_sections",
+    "find_timestamp",
+]
 
 OK: Final = 0
 BAD_HEADERS: Final = 4
@@ -26,7 +34,7 @@ EXPLANATIONS: Final = {
     5: "the number of records is not the header's",
     6: "a span lies outside its blob",
     7: "a record is larger than 2 GiB",
-    8: "the records do not fit where they should go",
+    8: "a batch or its records exceed their buffer",
 }
 
 # The native module writes five columns of int64, then three of int32.
@@ -43,7 +51,7 @@ def decode_sections(
     return _columns(blob, packed, found), None if code == OK else (place, EXPLANATIONS[code])
 
 
-def decode_answer(
+def decode_fetched_batches(
     batches: memoryview,
     first_offset: int,
     *,
@@ -67,7 +75,7 @@ def decode_answer(
         is compressed, damaged, too large or unusual.
     """
     room = _MAX_INT64 if room_bytes is None else room_bytes
-    found = engine.native.decode_answer(batches, first_offset, checks_markers, checks_crc, batch_bytes, room)
+    found = engine.native.decode_fetched_batches(batches, first_offset, checks_markers, checks_crc, batch_bytes, room)
     if found is None:
         return None
     rows, packed, next_offset, made_bytes, epochs = found

@@ -1,3 +1,3 @@
 """Stamp of the native module that belongs to these sources. Written by tools/native_stamp.py."""
 
-STAMP = "96ef2797a3f38a9d"
+STAMP = "517f538369ef32a1"

@@ -75,7 +75,7 @@ Taken = tuple[str | bytes, int, int, int, int]
 
 def read_common(frame: memoryview) -> CommonProduce | None:
     """Read a request with its header."""
-    return engine.native.read_produce(frame, _CLASSES) if engine.is_native else _read_plain(frame)
+    return engine.native.decode_produce_request(frame, _CLASSES) if engine.is_native else _read_plain(frame)
 
 
 def _read_plain(frame: memoryview) -> CommonProduce | None:
@@ -173,7 +173,7 @@ def _fixed(frame: memoryview, position: int, version: int) -> _Body | None:
 def encode_common_answer(asked: CommonProduce, results: list[Taken]) -> bytes:
     """Return the response frame to a request whose batches were all taken, with a result for each."""
     if engine.is_native:
-        return engine.native.answer_produce(asked.version, asked.correlation_id, results)
+        return engine.native.encode_produce_response(asked.version, asked.correlation_id, results)
     (result,) = results  # `_read_plain` reads no other requests
     return _answer_plain(asked.version, asked.correlation_id, *result)
 

@@ -1,38 +1,41 @@
-//! The batches of a partition in a Fetch response, as far as there is nothing to decide about them.
+//! Scans the batches of one partition in a Fetch response, and selects those to decode.
 
 use crate::batch::{Header, CODEC_MASK, CONTROL, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, MAGIC_AT};
 use crate::records::{Description, COLUMN_BYTES, MIN_RECORD_BYTES};
 
-/// The only record of a usual marker: its length and three zeros, a key of four bytes with version 0.
+/// First bytes of the only record of a transaction marker in its usual form: its length, three zeros, and a key of four
+/// bytes with version 0.
 const MARKER: [u8; 7] = [32, 0, 0, 0, 8, 0, 0];
 const MARKER_BYTES: usize = 17;
 
-/// How to read a partition.
+/// Options for reading a partition.
 #[derive(Clone, Copy)]
-pub struct Reading {
-    /// Records below it are not wanted.
+pub struct ReadOptions {
+    /// Records below this offset are dropped.
     pub first_offset: i64,
-    /// Markers are looked at, although no transaction is aborted.
+    /// Markers are checked, even if no transaction is aborted.
     pub checks_markers: bool,
     pub checks_crc: bool,
-    /// Most bytes that a batch, and all batches before the last, may take when they are decoded.
-    pub batch_bytes: i64,
-    pub room_bytes: i64,
+    /// Largest size of the decoded columns of one batch, in bytes. The second limit holds for all batches before the
+    /// last.
+    pub max_batch_bytes: i64,
+    pub max_earlier_bytes: i64,
 }
 
 /// The batches to decode, and facts about all batches.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct Batches {
     pub batches: Vec<Description>,
     pub next_offset: i64,
-    pub made_bytes: i64,
+    pub column_bytes: i64,
     /// Base offset and leader epoch of the first batch, and of each batch at which the epoch changes.
     pub epochs: Vec<(i64, i32)>,
 }
 
-/// None: a batch is compressed, damaged, too large or unusual. Then Python reads all of them, and says what it found.
-pub fn survey(bytes: &[u8], reading: &Reading) -> Option<Found> {
-    let mut found = Found { next_offset: reading.first_offset, ..Found::default() };
+/// Scan the batches. Returns None if a batch is compressed, damaged, too large or unusual. The caller then reads all of
+/// them in Python, which reports the exact error.
+pub fn scan(bytes: &[u8], options: &ReadOptions) -> Option<Batches> {
+    let mut found = Batches { next_offset: options.first_offset, ..Batches::default() };
     let mut start = 0;
     while start < bytes.len() {
         let rest = &bytes[start..];
@@ -58,18 +61,21 @@ pub fn survey(bytes: &[u8], reading: &Reading) -> Option<Found> {
         if count < 0 || last_delta < 0 || base_offset < 0 || attributes & CODEC_MASK != 0 {
             return None;
         }
-        if reading.checks_crc && !header.has_crc_of(batch) {
+        if options.checks_crc && !header.has_crc_of(batch) {
             return None;
         }
         let records = &batch[HEADER_BYTES..];
         let is_control = attributes & CONTROL != 0;
-        if is_control && reading.checks_markers && (count != 1 || !is_marker(records)) {
+        if is_control && options.checks_markers && (count != 1 || !is_marker(records)) {
             return None;
         }
-        if count > 0 && !is_control && last_offset >= reading.first_offset {
-            let made = count * COLUMN_BYTES as i64;
-            let is_stopped = !found.batches.is_empty() && found.made_bytes >= reading.room_bytes;
-            if is_stopped || made > reading.batch_bytes || count * MIN_RECORD_BYTES as i64 > records.len() as i64 {
+        if count > 0 && !is_control && last_offset >= options.first_offset {
+            let size_of_columns = count * COLUMN_BYTES as i64;
+            let is_over_limit = !found.batches.is_empty() && found.column_bytes >= options.max_earlier_bytes;
+            if is_over_limit
+                || size_of_columns > options.max_batch_bytes
+                || count * MIN_RECORD_BYTES as i64 > records.len() as i64
+            {
                 return None;
             }
             let append_time = (attributes & LOG_APPEND_TIME != 0).then_some(header.max_timestamp);
@@ -84,7 +90,7 @@ pub fn survey(bytes: &[u8], reading: &Reading) -> Option<Found> {
                 last_delta,
                 append_time,
             ));
-            found.made_bytes += made;
+            found.column_bytes += size_of_columns;
         }
         found.next_offset = found.next_offset.max(last_offset.checked_add(1)?);
         start += size;
@@ -92,7 +98,7 @@ pub fn survey(bytes: &[u8], reading: &Reading) -> Option<Found> {
     Some(found)
 }
 
-/// True for the record of a marker as all brokers write it.
+/// True for the record of a transaction marker as Kafka brokers write it.
 fn is_marker(records: &[u8]) -> bool {
     records.len() == MARKER_BYTES && records.starts_with(&MARKER) && records[7] == 0 && records[8] <= 1
 }
