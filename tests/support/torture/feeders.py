@@ -1,19 +1,27 @@
-"""Idempotent producers under the same faults: one feeds the input, one meets a topic that is made anew."""
+"""Producers under the same faults: to the input, to a topic that is deleted and created again, to a compacted topic."""
 
 from __future__ import annotations
 
 import contextlib
 import random
+import threading
 import time
 from collections import Counter
 
 import fencepost
-from fencepost.errors import DataLossError, FatalError, KafkaError, ProduceFailedError
+from fencepost.errors import AbortableError, DataLossError, FatalError, KafkaError, ProduceFailedError
 from tests.support.torture.judging import committed_values, differences
+from tests.support.torture.repeating import Repeating
 
-__all__ = ["Feeder", "Recreator"]
+__all__ = ["Feeder", "Recreator", "Updater"]
 
 PATIENCE_MS = 300_000
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "100000",
+    "min.cleanable.dirty.ratio": "0.2",
+}
+KEYS = 20
 
 
 class Feeder:
@@ -126,3 +134,78 @@ class Recreator:
         if found != acknowledged:
             wrong = {what: sorted(values)[:3] for what, values in differences(acknowledged, found).items()}
             self.anomalies.append(f"steady: {wrong or 'out of order'}")
+
+
+class Updater(Repeating):
+    """Writes the same keys and a new one repeatedly to the compacted topic `name`, so that compaction removes records.
+
+    The broker must keep the last acknowledged value of each key. With `transactional` each round is a transaction, and
+    a quarter of them are aborted.
+    """
+
+    def __init__(self, bootstrap: str, name: str, seed: int, stopping: threading.Event, *, transactional: bool) -> None:
+        super().__init__(self._one_round, stopping, name=name)
+        self._topic = name
+        self._servers = bootstrap
+        self._chance = random.Random(seed)
+        self._number = 0
+        self._acknowledged: dict[bytes, int] = {}
+        self._aborted: set[bytes] = set()
+        self._transactional = transactional
+        with fencepost.Admin(bootstrap) as admin:
+            admin.create_topic(name, 1, 1, COMPACTED, exist_ok=True)
+        self._producer = fencepost.Producer(
+            bootstrap,
+            transactional_id=name if transactional else None,
+            delivery_timeout_ms=PATIENCE_MS,
+            request_timeout_ms=3_000,
+            max_block_ms=PATIENCE_MS,
+        )
+        if transactional:
+            self._producer.init_transactions()
+
+    def _one_round(self) -> None:
+        self._number += 1
+        keys = [b"key-%d" % key for key in range(KEYS)] + [b"new-%d" % self._number]
+        values = {key: b"%s %d %s" % (key, self._number, b"." * 300) for key in keys}
+        if not self._transactional:
+            self._send(values)
+            self._acknowledged.update(dict.fromkeys(keys, self._number))
+            return
+        self._producer.begin_transaction()
+        try:
+            self._send(values)
+            if self._chance.random() < 0.25:
+                self._producer.abort_transaction()
+                self._aborted.update(values.values())
+                return
+            self._producer.commit_transaction()
+        except AbortableError:
+            self._producer.abort_transaction()
+            self._aborted.update(values.values())
+            return
+        self._acknowledged.update(dict.fromkeys(keys, self._number))
+
+    def _send(self, values: dict[bytes, bytes]) -> None:
+        for delivery in [self._producer.send(self._topic, value, key=key) for key, value in values.items()]:
+            delivery.result()
+        time.sleep(0.01)
+
+    def finish(self) -> list[str]:
+        """Close the producer, read the topic, and return the anomalies."""
+        self._producer.close()
+        with fencepost.Admin(self._servers) as admin, fencepost.Consumer(self._servers) as consumer:
+            found = committed_values(admin, consumer, self._topic, 1)
+        latest: dict[bytes, int] = {}
+        for value in found:
+            key, number, _ = value.split(b" ")
+            latest[key] = max(latest.get(key, 0), int(number))
+        anomalies = [
+            f"{self._topic}: {key!r}: number {number} was acknowledged, the latest is {latest.get(key)}"
+            for key, number in self._acknowledged.items()
+            if latest.get(key, 0) < number
+        ]
+        anomalies += [f"{self._topic}: aborted and visible: {value[:40]!r}" for value in self._aborted & set(found)]
+        if not self._acknowledged:
+            anomalies.append(f"{self._topic}: no record was acknowledged")
+        return anomalies

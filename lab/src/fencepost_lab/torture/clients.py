@@ -17,7 +17,7 @@ from fencepost_lab.check.history.operations import Position, RecordRun
 from fencepost_lab.check.transactional_id_recorder import told_of_fencing
 from fencepost_lab.torture.access import Access, librdkafka_settings
 
-__all__ = ["CLIENTS", "ClientFailed", "ConsumerFace", "MustAbort", "MustEnd", "ProducerFace", "Told", "needs", "ours"]
+__all__ = ["CLIENTS", "ClientFailed", "ConsumerFace", "MustEnd", "ProducerFace", "Told", "needs", "ours"]
 
 PATIENCE_S = 20.0
 REQUEST_TIMEOUT_MS = 4_000
@@ -73,7 +73,7 @@ class ProducerFace(Protocol):
 
     def init(self) -> None: ...
     def begin(self) -> None: ...
-    def send(self, topic: str, partition: int, value: str, told: Told, key: str | None = None) -> None: ...
+    def send(self, topic: str, partition: int, value: str, told: Told) -> None: ...
     def flush(self) -> None: ...
     def send_offsets(self, offsets: list[Position], consumer: Any) -> None: ...
     def commit(self) -> None: ...
@@ -129,16 +129,14 @@ class OurProducer:
     def begin(self) -> None:
         ours(self.producer.begin_transaction)
 
-    def send(self, topic: str, partition: int, value: str, told: Told, key: str | None = None) -> None:
-        key_bytes = None if key is None else key.encode()
-
+    def send(self, topic: str, partition: int, value: str, told: Told) -> None:
         def delivered(error: KafkaError | None, metadata: Any) -> None:
             if error is None:
                 told(partition, metadata.offset, None, False)
             else:
                 told(partition, -1, error, not error.may_have_taken_effect)
 
-        ours(lambda: self.producer.send(topic, value.encode(), key_bytes, partition, on_delivery=delivered))
+        ours(lambda: self.producer.send(topic, value.encode(), None, partition, on_delivery=delivered))
 
     def flush(self) -> None:
         try:
@@ -274,8 +272,7 @@ class TheirProducer:
             raise MustEnd("librdkafka has purged records, whose sequence numbers it would use again")
         _theirs(self._producer.begin_transaction)
 
-    def send(self, topic: str, partition: int, value: str, told: Told, key: str | None = None) -> None:
-        key_bytes = None if key is None else key.encode()
+    def send(self, topic: str, partition: int, value: str, told: Told) -> None:
         from confluent_kafka import KafkaError as Theirs
 
         purged = (Theirs._PURGE_QUEUE, Theirs._PURGE_INFLIGHT)
@@ -289,7 +286,7 @@ class TheirProducer:
                 told(partition, -1, RuntimeError(str(error)), False)
 
         def produce() -> None:
-            self._producer.produce(topic, value.encode(), key_bytes, partition, delivered)
+            self._producer.produce(topic, value.encode(), None, partition, delivered)
             self._producer.poll(0)
 
         _theirs(produce)

@@ -56,7 +56,7 @@ class TortureOptions:
 
     `work` is a directory for the workers' files. Without `broker` the Kafka is not killed, and `broker_pid` may be
     paused. `two_phase` is the way of completing decided transactions after a crash (torture/two_phase.py); without it
-    there are none.
+    there are none. `between_faults_s`: shortest and longest time from a fault to the next, in seconds.
     """
 
     access: Access
@@ -69,6 +69,7 @@ class TortureOptions:
     broker: RestartableBroker | None = None
     broker_pid: int | None = None
     faults: tuple[str, ...] = FAULTS
+    between_faults_s: tuple[float, float] = (1.0, 8.0)
     two_phase: str = ""
 
 
@@ -246,7 +247,7 @@ class Torture:
                 self._undo_what_is_due(now)
                 if now >= due:
                     self._harm(chance, proxy, now)
-                    due = time.monotonic() + chance.uniform(1, 8)
+                    due = time.monotonic() + chance.uniform(*self.options.between_faults_s)
                 if now - said >= SAY_EVERY_S:
                     said = now
                     self._say_progress(now - began)
