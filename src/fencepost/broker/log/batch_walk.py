@@ -1,12 +1,13 @@
 """Validity of the batches in a segment, and the walk over a segment that checks it.
 
-A batch is whole if its header can be parsed, its CRC is right and its base offset is the expected one. The CRC does not
-cover base offset, length, leader epoch and magic, so the walk checks the base offset by its surroundings: it is the
-expected offset, or it comes after a gap and the next whole batch follows it. No batch exceeds the bounds of its
-segment. The leader epoch is not checked: the log writes 0 in every batch, and readers always get 0.
+A batch is whole if its header can be parsed, its CRC is right and its base offset is plausible. The CRC does not cover
+base offset, length, leader epoch and magic. A base offset is plausible if it is the expected one. After a gap, it is
+plausible if the next whole batch has a later one. No batch exceeds the bounds of its segment. The leader epoch is not
+checked: the log writes 0 in every batch, and readers always get 0.
 
-Damage does not end the walk. It yields a `Hole` and continues at the next whole batch: after the damaged one if its
-length is plausible, or else at the first bytes that look like a batch and have a right CRC.
+Damage does not end the walk. The walk yields a `Hole` and continues at the next whole batch. If the damaged batch has a
+plausible length, the next one follows it. Otherwise the walk searches for bytes that look like a batch and have a right
+CRC.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Whole(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Damage: bytes `position` to `end` are no batch of the log.
+    """A damaged range of a segment: the bytes from `position` to `end` are not valid batches.
 
     The offsets `first_offset` to below `next_offset` are missing. Either range may be empty. `next_offset` is ANYWHERE
     if no whole batch follows and the end of the segment is unknown.
@@ -165,7 +166,7 @@ class BatchWalk:
     def _is_confirmed(self, header: BatchHeader, position: int, expected: int) -> bool:
         """Return true if the batch after this one confirms its base offset, which follows a gap.
 
-        A next batch with an earlier, but not too early, base offset shows that this one's base offset is damaged.
+        If the next batch has an earlier base offset that is still possible, the base offset of this batch is damaged.
         """
         after = position + header.size_bytes
         if after >= self._size:

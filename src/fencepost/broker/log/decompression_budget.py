@@ -1,4 +1,4 @@
-"""Limit of the bytes that highly compressed batches decompress to, per turn of the event loop and over all clients.
+"""Limit of the decompressed size of highly compressed batches, per turn of the event loop and for all clients together.
 
 Batches beyond the limit wait in one queue, and other requests are served between two turns.
 """

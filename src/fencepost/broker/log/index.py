@@ -1,11 +1,12 @@
 """The two sparse indexes of a segment, in Kafka's format: offset -> position, and timestamp -> offset.
 
-They only speed up searches: both can be rebuilt from the log, which takes precedence. Entries are kept in memory and
-written in groups (`flush`), always after the bytes of the log that they point into.
+The indexes only speed up searches. Both can be rebuilt from the log, which takes precedence. Entries are kept in memory
+and written in groups (`flush`), always after the part of the log that they point into.
 
-.index: relative offset int32, position int32: the last offset of a batch, and the position where it begins. .timeindex:
-timestamp int64, relative offset int32: the largest timestamp so far, and the last offset of the first batch that has
-it.
+* An entry of .index has a relative offset (int32) and a position (int32): the last offset of a batch, and the position
+  at which the batch begins.
+* An entry of .timeindex has a timestamp (int64) and a relative offset (int32): the largest timestamp so far, and the
+  last offset of the first batch that has it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class IndexFile:
         return self._file
 
     def store(self, position: int, data: bytes) -> None:
-        """Make the file exactly `position` old bytes followed by `data`."""
+        """Keep the first `position` bytes of the file, and replace the rest by `data`."""
         file = self.file()
         if file.size() != position:
             file.truncate(position)

@@ -1,10 +1,12 @@
 """Outcomes of transactions whose markers lie in damaged parts of a log.
 
-An abort marker is also an entry of its segment's index of aborted transactions, which is written right after it. For a
-transaction that was open before the damage, and whose producer began another one after it, the index decides: with an
-entry within the damage it was aborted, without one committed. Otherwise records of an aborted transaction would be read
-as part of the next one. If the producer began no other transaction, this one stays open, and readers of committed
-records wait for it.
+A transaction was open before the damage, and its marker may be lost in it. There are two cases:
+
+* The producer began another transaction after the damage. Then this one has ended. Every abort also has an entry in the
+  segment's index of aborted transactions, which is written right after the marker. If the index has an entry within the
+  damage, the transaction was aborted; otherwise it was committed. Without this rule, readers would take the records of
+  an aborted transaction for a part of the next one.
+* The producer began no other transaction. Then this one stays open, and readers of committed records wait for it.
 """
 
 from __future__ import annotations

@@ -84,10 +84,10 @@ def admitted(
     header: BatchHeader | None = None,
     checked: Checked | None = None,
 ) -> tuple[BatchHeader, Buffer] | Flaw:
-    """Return the one batch in `batch` as the log stores it, with its header; or its flaw.
+    """Return the header and the stored form of the one batch in `batch`, or the reason for its refusal.
 
-    `header`: the batch's, if it is parsed already. `checked`: facts about its records, if it is not compressed and was
-    already found sound in itself, so that only the topic's settings can refuse it.
+    `header`: the batch's header, if it is already parsed. `checked`: facts about the records of an uncompressed batch
+    that is already known to be well-formed. Such a batch is only checked against the topic's settings.
     """
     if header is None:
         parsed = header_of(batch)

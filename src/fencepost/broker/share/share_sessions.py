@@ -39,7 +39,7 @@ class ShareSession:
             self.partitions.pop(partition, None)
 
     def next_turn(self) -> list[TopicIdPartition]:
-        """Return the partitions, starting with another one at each call, so that none starves."""
+        """Return all partitions, starting with the next one at each call, so that every one is read first in turn."""
         partitions = list(self.partitions)
         if partitions:
             del self.partitions[partitions[0]]

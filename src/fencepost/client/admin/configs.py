@@ -201,11 +201,11 @@ class AdminConfigs(AdminBase):
 
         Args:
             changes: The changes of each resource.
-            validate_only: Check the changes, and make none.
+            validate_only: Only check the changes.
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:
-            ItemsFailedError: The broker rejected the changes of some resources; those of the others were made.
+            ItemsFailedError: The broker rejected the changes of some resources; the other changes took effect.
             KafkaTimeoutError: The brokers did not answer in time.
         """
         outcomes = await self._alter(changes, self._deadline(api_timeout_ms), validate_only=validate_only)

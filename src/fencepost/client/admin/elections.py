@@ -103,15 +103,15 @@ class AdminElections(AdminBase):
         validate_only: bool = False,
         api_timeout_ms: int | None = None,
     ) -> None:
-        """Change finalized feature levels, such as {"transaction.version": 2} (KIP-584). All change, or none.
+        """Change finalized feature levels, such as {"transaction.version": 2} (KIP-584). The change is atomic.
 
         Args:
             updates: New level by feature; a number alone is an upgrade.
-            validate_only: Check the levels, and change nothing. It needs Kafka 3.3 or newer.
+            validate_only: Only check the levels. It needs Kafka 3.3 or newer.
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:
-            BrokerError: A level is not supported, or is no upgrade (95).
+            BrokerError: A level is not supported, or is not higher than the current one (95).
             ClusterAuthorizationError: The principal may not alter the cluster.
             UnsupportedVersionError: The broker is older than Kafka 2.7.
         """

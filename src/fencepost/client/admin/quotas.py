@@ -78,11 +78,11 @@ class AdminQuotas(AdminBase):
 
         Args:
             changes: Value by name of the quota for each entity; None removes the quota.
-            validate_only: Check the changes, and make none.
+            validate_only: Only check the changes.
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:
-            ItemsFailedError: The changes of some entities were rejected; the others were made.
+            ItemsFailedError: The changes of some entities were rejected; the others took effect.
             KafkaTimeoutError: The brokers did not answer or do not show the change in time.
             UnsupportedVersionError: The broker is older than Kafka 2.6.
         """

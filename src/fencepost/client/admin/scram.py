@@ -82,16 +82,16 @@ class AdminScram(AdminBase):
         """Set and delete passwords, each user at most once. Open connections stay authenticated.
 
         The call waits until all responding brokers show the changed credentials. A new password with the same mechanism
-        and iterations cannot be distinguished and is not waited for. If some users are rejected, the other changes are
-        made.
+        and iterations cannot be distinguished and is not waited for. If some users are rejected, the other changes take
+        effect.
 
         Args:
             changes: The passwords to set or delete.
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:
-            KafkaError: For the first rejected user: nothing to delete (91), named twice (92), or no name or invalid
-                iterations (93).
+            KafkaError: For the first rejected user: nothing to delete (91), listed twice (92), or an empty name
+                or invalid iterations (93).
             KafkaTimeoutError: The brokers did not answer or do not show the change in time.
             ClusterAuthorizationError: The principal may not alter the cluster.
             UnsupportedVersionError: The broker is older than Kafka 2.7.

@@ -123,14 +123,14 @@ class AdminTopics(AdminBase):
         Args:
             topics: The topics; a name alone takes the broker's defaults.
             exist_ok: Do nothing for a topic that exists. It is not in the result.
-            validate_only: Check the topics, and create none.
+            validate_only: Only check the topics.
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Returns:
             The created topics by name.
 
         Raises:
-            ItemsFailedError: Some topics could not be created; the others were.
+            ItemsFailedError: Some topics could not be created; the others exist now.
             KafkaTimeoutError: The brokers did not answer in time.
         """
         wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]

@@ -1,19 +1,25 @@
-"""The group coordinator: what a broker answers to consumer groups, without clock, log or sockets.
+"""The group coordinator: the broker's answers to members of groups, without clock, log or sockets.
 
-Contract. Every request method takes the time and a typed request, and returns a `GroupResult`. Before the next call,
-the caller appends the result's records to `__consumer_offsets`, each to `coordinator_partition(record.group_id,
-partitions)`, and hands each to `replay` with its offset; when they are durable it sends the reply and the answers to
-parked requests. A join or a sync may be parked: its `token`, any object that stands for the request, comes back in
-`replies` of this or a later result, exactly once. `next_deadline_ms` says when `on_time` has to be called.
+Every request method takes the time and a typed request, and returns a `GroupResult`. The caller then does the following
+before the next call:
 
-At start: `replay` for every record and `complete_transaction` for every marker in the log, then `load`.
+1. It appends each record of the result to the partition `coordinator_partition(record.group_id, partitions)` of
+   `__consumer_offsets`.
+2. It passes each record with its offset to `replay`.
 
-A group has one kind. Each kind is a folder and one row in the table in `kinds.py`, behind the interface in
-`base/kind.py`: the coordinator finds the kind of a group and passes the request on. It knows no kind by name.
+When the records are durable, the caller sends the reply, and the answers to parked requests. A join or a sync may be
+parked. Its `token`, an object that identifies the request, is returned exactly once, in `replies` of this or a later
+result. The caller calls `on_time` at the time that `next_deadline_ms` returns.
 
-A transactional commit is a record in a batch of its producer. It pends until the marker in its partition:
-`complete_transaction`. That the producer owns the transaction, that topics exist and that the caller is allowed to is
-checked elsewhere. That a client disconnects means nothing to a group: its session runs out.
+At start, the caller calls `replay` for every record and `complete_transaction` for every marker in the log. Then it
+calls `load`.
+
+A group has one kind. Each kind has a folder, and one row in the table in `kinds.py`. All kinds have the interface in
+`base/kind.py`. The coordinator finds the kind of a group and passes the request on; its code names no kind.
+
+A transactional commit is a record in a batch of its producer. It is pending until the marker in its partition. The
+caller calls `complete_transaction` for the marker. The caller also checks the owner of the transaction, the existence
+of topics, and permissions. A closed connection does not change a group: the member's session expires.
 """
 
 from __future__ import annotations

@@ -3,9 +3,11 @@
 These functions read the store and return records to write.
 
 Source: `OffsetMetadataManager` of Apache Kafka 4.x, KIP-447 (transactional commits, stable fetches), KIP-211 (expiry).
-Two differences, both so that no offset is read that a pending transaction is about to replace: a fetch that is too old
-to know UNSTABLE_OFFSET_COMMIT (88, v7) gets COORDINATOR_LOAD_IN_PROGRESS (14), which every client retries; and a stable
-fetch of all partitions also names those that have nothing but a pending offset.
+There are two differences. They prevent a client from reading an offset that a pending transaction is about to replace:
+
+* A fetch below v7 does not know UNSTABLE_OFFSET_COMMIT (88). It gets COORDINATOR_LOAD_IN_PROGRESS (14), which every
+  client retries.
+* A stable fetch of all partitions also lists partitions that have only a pending offset.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def commit(
 
 
 def fetch(store: OffsetStore, request: FetchOffsets) -> FetchedOffsets:
-    """Return the committed offsets of a fetch. A missing group or offset is no error but -1."""
+    """Return the committed offsets of a fetch. The offset is -1 for a missing group or offset."""
     group_id = request.group_id
     committed = store.committed.get(group_id, {})
     knows_unstable = request.api_version >= _FIRST_FETCH_THAT_KNOWS_88
@@ -142,7 +144,10 @@ def expire(
 def _expired(
     group: SomeGroup, partition: TopicPartition, stored: StoredOffset, now_ms: int, retention_ms: int, jumps: Jumps
 ) -> bool:
-    """Return true if the offset has expired (KIP-211). Topics with subscribers keep theirs; skipped time is no time."""
+    """Return true if the offset has expired (KIP-211). Offsets of subscribed topics do not expire.
+
+    Time that a jump of the clock has skipped does not count.
+    """
     committed_ms = stored.value.commit_timestamp_ms
     since_ms = group.retention_start_ms(committed_ms)
     if since_ms is None or group.subscribes_to(partition.topic):

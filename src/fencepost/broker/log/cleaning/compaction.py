@@ -240,7 +240,7 @@ class Compaction:
         yield from self._swapping(group, target)
 
     def _swapping(self, group: list[Segment], target: Segment) -> Iterator[Step]:
-        """Replace the group by the new segment. If a refused change has changed nothing, the next one continues."""
+        """Replace the group by the new segment. A change that failed without an effect is tried again."""
         stages = deque(self._stages(group, target))
         while stages:
             self.is_swapping = True
@@ -250,9 +250,12 @@ class Compaction:
     def _through(self, stages: deque[Callable[[], Change[None]]]) -> Change[None]:
         """Carry out the stages.
 
-        Changes of a log's files run one at a time, so the group stays until the end, unless one is refused.
+        Changes of a log's files run one at a time, so no other change can remove the group's segments before the last
+        stage, unless a stage fails. Between the stages records are appended and read.
 
-        Meanwhile records are appended and read. Raises OSError, Abandoned.
+        Raises:
+            OSError: The disk failed.
+            Abandoned: The log changed.
         """
         try:
             while stages:
@@ -362,7 +365,7 @@ class Compaction:
     # Both
 
     def _is_enough(self, header: BatchHeader, size: int) -> bool:
-        """Return true if this batch completes a step. Of a batch with many records, the last ones count."""
+        """Return true if this batch completes a step. Whole steps within a large batch are already counted."""
         self.bytes_read += size
         self._work += _BATCH_RECORDS + header.record_count % _STEP_RECORDS + (size >> 10)
         if self._work < _STEP_RECORDS:
@@ -377,9 +380,10 @@ class Compaction:
         self._check_begun(segments)
 
     def _check_begun(self, segments: Sequence[Segment]) -> None:
-        """Raise Abandoned if a replacement that has begun cannot go on.
+        """Raise Abandoned if a replacement that has begun cannot continue.
 
-        A log that is read-only until its last append is mended is no reason: the segments are closed ones.
+        A failed append makes the log read-only for a while. The replacement continues then, because it does not touch
+        the active segment.
         """
         if self._log.has_failed_sync or self._log.closed:
             raise Abandoned("the log is closed, or its state on the disk is unknown")

@@ -34,11 +34,10 @@ class Deadline(NamedTuple):
 
 
 def tried(action: Callable[[], None], group_id: str, out: GroupResult[None], failed: Failed | None) -> bool:
-    """Do the action and return true.
+    """Run the action. Return false if it raised an exception.
 
-    If it raises, drop its part of `out`, call `failed` and return false.
-
-    Without `failed` the exception is raised.
+    After an exception, remove the records and replies that the action added to `out`, and call `failed`. Without
+    `failed` the exception is raised.
     """
     records, replies = len(out.records), len(out.replies)
     try:

@@ -1,7 +1,7 @@
-"""A group on which the records of one decision are replayed as they are made.
+"""A copy of a group that a decision changes step by step.
 
-So each step of a decision sees the results of the steps before it. The group itself changes only when the caller
-replays the records.
+Each record of the decision is replayed on the copy at once, so the next step sees its result. The group itself changes
+only when the caller replays the records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Draft"]
 
 
 class Draft(Generic[G]):
-    """A group with the records of one decision. It is copied before the first of them."""
+    """A group with the records of one decision. The group is copied before the first record."""
 
     __slots__ = ("_origin", "group", "records")
 

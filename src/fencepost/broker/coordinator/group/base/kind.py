@@ -1,7 +1,7 @@
 """The interface of a group kind. The coordinator drives all kinds through it.
 
-`GroupKind` is what every kind has. `RecordedKind` is the base of the kinds whose groups consist of their records alone,
-and whose members send one heartbeat to join, stay and leave (KIP-848, KIP-932, KIP-1071).
+Every kind implements `GroupKind`. `RecordedKind` is the base class of kinds whose members send one heartbeat to join,
+stay and leave (KIP-848, KIP-932, KIP-1071). The state of their groups follows completely from the records.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SomeGroup(Protocol):
         """Return true if a member subscribes to the topic."""
 
     def retention_start_ms(self, commit_ms: int) -> int | None:
-        """Return when the retention of an offset begins that was committed at `commit_ms`. None: it does not expire."""
+        """Return the start of the retention of an offset committed at `commit_ms`; None if it does not expire."""
 
 
 class KindContext(NamedTuple):
@@ -213,11 +213,11 @@ class DefaultKind(GroupKind[Described]):
 
     @abstractmethod
     def has_offsets(self, group_id: str) -> None:
-        """Note that an id of no other kind has an offset."""
+        """Register a group id that has an offset and belongs to no other kind."""
 
     @abstractmethod
     def has_other_kind(self, group_id: str) -> None:
-        """Forget an id that has only offsets, because its group is of another kind."""
+        """Remove a registered id, because its group now has another kind."""
 
 
 class Kinds:
@@ -275,7 +275,7 @@ class MemberRequest(Protocol):
 
 
 class RecordedGroup(ABC):
-    """A group that consists of its records. Its attributes are its slots."""
+    """A group whose state follows completely from its records. `__slots__` lists its attributes."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -373,7 +373,7 @@ class RecordedKind(GroupKind[Described], Generic[Described, G, Q, R]):
 
     @abstractmethod
     def expire(self, now_ms: int, group: G, member: Any, kind: DeadlineKind, out: Out) -> None:
-        """End the session of a member, or its time to give back what is revoked."""
+        """Handle the end of a member's session, or of its time to release revoked partitions."""
 
     def takes_over(self, present: GroupKind[Any], group_id: str) -> bool:
         """Return true if a joining member turns this group of another kind into one of this kind."""
@@ -418,6 +418,6 @@ class RecordedKind(GroupKind[Described], Generic[Described, G, Q, R]):
 def refuse(
     request: CommitOffsets | CommitTransactionalOffsets, error: ErrorCode
 ) -> Mapping[tuple[str, int], ErrorCode]:
-    """Return an error for all partitions of a commit; NONE refuses none."""
+    """Return the refusal of all partitions of a commit, or no refusals if the error is NONE."""
     named: Collection[tuple[str, int]] = [(wanted.topic, wanted.partition) for wanted in request.offsets]
     return dict.fromkeys(named, error) if error else {}

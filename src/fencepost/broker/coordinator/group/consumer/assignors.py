@@ -1,9 +1,9 @@
 """Server-side assignors of consumer groups (KIP-848), as pure functions.
 
-`range` gives each member one run of each topic's partitions, in the order of member ids, so that members with the same
-topics get the same indexes of each (co-partitioning). `uniform` gives shares as even as subscriptions allow, and moves
-few partitions. Both have the properties of Kafka's assignors (`RangeAssignor`, `UniformAssignor`), but may choose
-another one of several equally good assignments.
+`range` gives each member consecutive partitions of each topic, in the order of member ids. Members with the same topics
+therefore get the same partition numbers of each (co-partitioning). `uniform` distributes partitions as evenly as the
+subscriptions allow, and moves few of them. Both have the properties of Kafka's assignors (`RangeAssignor`,
+`UniformAssignor`). If several assignments are equally good, they may choose another one than Kafka.
 """
 
 from __future__ import annotations

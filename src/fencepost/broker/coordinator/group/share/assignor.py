@@ -1,9 +1,9 @@
 """Assignor of share groups (KIP-932): a pure function of members, topics and the present assignment.
 
 As in Kafka's simple assignor, every partition of a topic has the same number of readers: the lowest number that gives
-each subscriber at least one partition. The shares are even, and members keep their partitions. Of an uneven rest, more
-goes to members with the latest heartbeats. Partitions whose readers have been silent longest get a new reader first,
-because a dead member is unknown until its session ends.
+each subscriber at least one partition. Members get equally many partitions, and keep those that they have. If this is
+not possible, the members with the latest heartbeats get one more. A new reader goes first to the partition whose
+readers sent their heartbeats longest ago, because the coordinator notices a dead member only when its session ends.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def assign(
     Args:
         subscriptions: The topics of each member.
         partitions: The number of partitions of each topic.
-        present: What members read now; a member that joins may be missing.
-        heard_ms: When each member was heard from last, on any clock.
+        present: The current partitions of members. A member that joins may be missing.
+        heard_ms: Time of each member's last heartbeat, in ms of any clock.
     """
     shares: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in subscriptions}
     subscribers: dict[UUID, list[str]] = {}

@@ -218,7 +218,7 @@ class ShareGroups(RecordedKind[DescribedShareGroup, ShareGroup, ShareHeartbeat, 
         return self._deadlines.due_ms(self._deadline(DeadlineKind.SESSION, group_id, member_id)) or 0
 
     def _fence(self, group: ShareGroup, member: ShareGroupMember, out: Out) -> None:
-        """Remove a member from the group. The other members are assigned anew with their next heartbeats."""
+        """Remove a member from the group. The other members get new assignments with their next heartbeats."""
         out.records.append(GroupRecord(ShareCurrentKey(group.group_id, member.member_id), None))
         out.records.append(GroupRecord(ShareMemberKey(group.group_id, member.member_id), None))
         value = ShareGroupValue(group.epoch + 1, group.metadata_hash)
@@ -230,7 +230,7 @@ class ShareGroups(RecordedKind[DescribedShareGroup, ShareGroup, ShareHeartbeat, 
 
 
 def _merge(wants: ShareMemberValue, request: ShareHeartbeat) -> ShareMemberValue:
-    """Return the member's wishes. Fields that the request omits do not change."""
+    """Return the member's request, in which omitted fields keep their previous values."""
     changed = replace(wants, client_id=request.client_id, client_host=request.client_host)
     if request.rack_id is not None:
         changed = replace(changed, rack_id=request.rack_id)
