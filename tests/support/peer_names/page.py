@@ -21,7 +21,7 @@ def sections() -> str:
 
 
 def _section(peer: Peer) -> Iterator[str]:
-    yield from ("", f"## {peer.title}", "", f"| {peer.title.split()[0]} | here | |", "|---|---|---|")
+    yield from ("", f"## {peer.title}", "", f"| {peer.title.split()[0]} | Fencepost | difference |", "|---|---|---|")
     rows = rows_of(peer)
     methods = dict.fromkeys(row.theirs.partition("(")[0] for row in rows)
     of: dict[str, list[Row]] = {method: [] for method in methods}

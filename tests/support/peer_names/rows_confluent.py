@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_RAISED: Final = "errors are raised"
+_RAISED: Final = "raises errors"
 _SECONDS: Final = "ms instead of seconds"
 
 ROWS: Final[Mapping[str, str]] = {
     "Message.delivery_count": "SharedRecord.delivery_count",
     "Message.deserialized_key": "Record.key",
     "Message.deserialized_value": "Record.value",
-    "Message.error": f"- | {_RAISED}; the end of a partition is no event, use `Consumer.lag`",
+    "Message.error": f"- | {_RAISED}; the end of a partition is not reported; use `Consumer.lag`",
     "Message.headers": "Record.headers",
     "Message.key": "Record.key",
     "Message.latency": "RecordMetadata.latency_ms",
@@ -34,7 +34,7 @@ ROWS: Final[Mapping[str, str]] = {
     "Producer.abort_transaction": "Producer.abort_transaction",
     "Producer.begin_transaction": "Producer.begin_transaction",
     "Producer.close": "Producer.close",
-    "Producer.cluster_id": "Admin.describe_cluster | a field of its result",
+    "Producer.cluster_id": "Admin.describe_cluster | a field of the result",
     "Producer.cluster_id(timeout)": f"api_timeout_ms | {_SECONDS}",
     "Producer.commit_transaction": "Producer.commit_transaction",
     "Producer.flush": "Producer.flush | raises instead of returning the number of remaining records",
@@ -49,9 +49,9 @@ ROWS: Final[Mapping[str, str]] = {
     "Producer.produce(partition)": "partition | None instead of -1",
     "Producer.produce(timestamp)": "timestamp_ms",
     "Producer.produce_batch": "Producer.send_arrow | Arrow columns; or `send` for each record",
-    "Producer.produce_batch(callback)": "- | the result of the call is for all records",
+    "Producer.produce_batch(callback)": "- | the call reports one result for all records",
     "Producer.produce_batch(messages)": "data",
-    "Producer.produce_batch(on_delivery)": "- | the result of the call is for all records",
+    "Producer.produce_batch(on_delivery)": "- | the call reports one result for all records",
     "Producer.purge": "Producer.purge",
     "Producer.purge(blocking)": "- | always True",
     "Producer.send_offsets_to_transaction": "Producer.send_offsets_to_transaction",
@@ -62,7 +62,7 @@ ROWS: Final[Mapping[str, str]] = {
     "Consumer.assign": "Consumer.assign | then `seek`, if partitions have offsets",
     "Consumer.assignment": "Consumer.assignment",
     "Consumer.close": "Consumer.close",
-    "Consumer.cluster_id": "Admin.describe_cluster | a field of its result",
+    "Consumer.cluster_id": "Admin.describe_cluster | a field of the result",
     "Consumer.cluster_id(timeout)": f"api_timeout_ms | {_SECONDS}",
     "Consumer.commit": "Consumer.commit, Consumer.commit_async",
     "Consumer.commit(asynchronous)": "- | `commit_async` is asynchronous, `commit` is not",
@@ -80,7 +80,7 @@ ROWS: Final[Mapping[str, str]] = {
     "Consumer.list_topics": "Admin.describe_topics",
     "Consumer.list_topics(timeout)": f"api_timeout_ms | {_SECONDS}",
     "Consumer.list_topics(topic)": "names | a list",
-    "Consumer.memberid": "Consumer.group_metadata | a field of its result",
+    "Consumer.memberid": "Consumer.group_metadata | a field of the result",
     "Consumer.offsets_for_times": "Consumer.offsets_for",
     "Consumer.offsets_for_times(partitions)": "wanted | a dict of timestamps",
     "Consumer.pause": "Consumer.pause",
@@ -108,7 +108,7 @@ ROWS: Final[Mapping[str, str]] = {
     "AdminClient.alter_consumer_group_offsets(alter_consumer_group_offsets_request)": "group_id, positions",
     "AdminClient.alter_user_scram_credentials": "Admin.alter_user_scram_credentials",
     "AdminClient.alter_user_scram_credentials(alterations)": "changes",
-    "AdminClient.cluster_id": "Admin.describe_cluster | a field of its result",
+    "AdminClient.cluster_id": "Admin.describe_cluster | a field of the result",
     "AdminClient.create_acls": "Admin.create_acls",
     "AdminClient.create_partitions": "Admin.create_partitions",
     "AdminClient.create_partitions(new_partitions)": "name | a dict of new totals by topic",
@@ -124,7 +124,7 @@ ROWS: Final[Mapping[str, str]] = {
     "AdminClient.describe_acls": "Admin.describe_acls",
     "AdminClient.describe_acls(acl_binding_filter)": "wanted",
     "AdminClient.describe_cluster": "Admin.describe_cluster",
-    "AdminClient.describe_cluster(include_authorized_operations)": "- | `authorized_operations()` asks for them",
+    "AdminClient.describe_cluster(include_authorized_operations)": "- | use `authorized_operations()`",
     "AdminClient.describe_configs": "Admin.config_entries_of",
     "AdminClient.describe_consumer_groups": "Admin.describe_groups",
     "AdminClient.describe_topics": "Admin.describe_topics",
