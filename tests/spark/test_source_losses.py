@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -89,6 +90,27 @@ def test_a_topic_that_was_deleted_while_the_query_was_down_is_a_loss_that_may_be
     if way == "assign":  # a query that begins is told, as before
         with pytest.raises(ConfigurationError, match=f"topics that do not exist: {topic.name}"):
             topic.stream(**how).initialOffset()
+
+
+@pytest.mark.parametrize(
+    ("way", "refusal"),
+    [("subscribe", ConfigurationError), ("subscribePattern", DataLossError), ("assign", DataLossError)],
+)
+def test_a_topic_that_is_deleted_after_it_was_described_is_missing_and_not_waited_for(
+    broker: Broker, way: str, refusal: type[Exception]
+) -> None:
+    """The client repeats ListOffsets until its timeout, because a broker that starts may not know its topics."""
+    topic = Topic(broker, partitions=1)
+    topic.write(0, ["a"])
+    how = {way: json.dumps({topic.name: [0]}) if way == "assign" else topic.name}
+    stream = topic.stream(**how, **{"kafka.default.api.timeout.ms": "30000", "fetchOffset.numRetries": "0"})
+    start = stream.initialOffset()
+    with broker.faults.delay("ListOffsets", 2, topic=topic.name) as late, ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(stream.latestOffset, start, ReadAllAvailable())
+        late.wait()
+        topic.link.io.run(topic.link.admin.delete_topic(topic.name))
+        with pytest.raises(refusal, match=f"do not exist: {topic.name}|{topic.name}-0 is gone"):
+            looking.result()
 
 
 def test_a_topic_that_is_made_again_between_plan_and_task_is_a_loss(broker: Broker) -> None:

@@ -19,9 +19,17 @@ from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_range
 from fencepost.client.group import committed_offsets as group_offsets
 from fencepost.client.records import Fetched
-from fencepost.client.types import Isolation, TopicPartition
-from fencepost.errors import ConfigurationError, DataLossError, KafkaError, OffsetOutOfRangeError, RetriableError
+from fencepost.client.types import Isolation, OffsetAt, TopicPartition
+from fencepost.errors import (
+    ConfigurationError,
+    DataLossError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    RetriableError,
+    UnknownTopicOrPartitionError,
+)
 from fencepost.process.signal_waits import pause, result_of
+from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.compat import ADMISSION_CONTROL, arrow_schema
 from fencepost.spark.kafka_settings import tell_once
 from fencepost.spark.sink.runner import ClusterClient, link_to
@@ -40,6 +48,7 @@ __all__ = ["COMMIT_PATIENCE_MS", "RangePartition", "Source"]
 log = logging.getLogger("fencepost.spark")
 
 COMMIT_PATIENCE_MS: Final = 10_000
+LOOK_AGAIN_MS: Final = 1_000  # without offsets for this long, the source describes the topics again
 HOLDER_PATIENCE_MS: Final = 5_000  # short, because the query waits for an answer that is only for a log line
 MOST_TOLD: Final = 20  # partitions that are logged at a time with their transactions
 NAMES_TOLD: Final = 200  # further partitions that are logged by name only
@@ -128,6 +137,8 @@ class Source:
         for left in range(self._options.retries, -1, -1):
             try:
                 return ask()
+            except UnknownTopicOrPartitionError:
+                raise
             except RetriableError as error:
                 if left == 0:
                     raise
@@ -136,21 +147,28 @@ class Source:
         raise ConfigurationError("fetchOffset.numRetries is below 0")
 
     def _found(self, wanted: Mapping[TopicPartition, int], *, committed: bool) -> Offsets:
-        """Return the offset of each partition's EARLIEST, LATEST or timestamp; -1 if no record is at or after it."""
+        """Return the offset of each partition's EARLIEST, LATEST or timestamp; -1 if no record is at or after it.
+
+        Raises UnknownTopicOrPartitionError if a topic was deleted since it was described.
+        """
         if not wanted:
             return {}
         link = self._link()
         isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
-        found = self._patiently(lambda: link.io.run(link.admin.list_offsets(wanted, isolation=isolation)))
+        found = self._patiently(lambda: link.io.run(_offsets_while_there(link.admin, wanted, isolation)))
         return {partition: at.offset for partition, at in found.items()}
 
     def _ends(self) -> tuple[Offsets, Offsets]:
         """Return a stream's present end and the high watermarks, which differ if a transaction holds readers back."""
-        # Without admission control latestOffset gets no start, so a missing partition cannot be reported as lost.
-        wanted = dict.fromkeys(self._partitions(begun=ADMISSION_CONTROL), LATEST)
-        # High watermarks first, so that records written between the two requests do not count as held back.
-        high = self._found(wanted, committed=False)
-        return (self._found(wanted, committed=True) if self._options.committed else high), high
+        while True:
+            # Without admission control latestOffset gets no start, so a missing partition cannot be reported as lost.
+            wanted = dict.fromkeys(self._partitions(begun=ADMISSION_CONTROL), LATEST)
+            try:
+                # High watermarks first, so that records written between the two requests do not count as held back.
+                high = self._found(wanted, committed=False)
+                return (self._found(wanted, committed=True) if self._options.committed else high), high
+            except UnknownTopicOrPartitionError as error:
+                log.info("a topic was deleted after it was described, so the topics are described again: %s", error)
 
     def _tell_what_is_old(self, ends: Offsets, high: Offsets) -> None:
         """Warn of records after the final end that a long open transaction hides from this read."""
@@ -346,3 +364,33 @@ class Source:
                 yield fetched
         finally:
             ahead.cancel()
+
+
+async def _offsets_while_there(
+    admin: ClusterCalls, wanted: Mapping[TopicPartition, int], isolation: Isolation
+) -> dict[TopicPartition, OffsetAt]:
+    """Return the offsets. Raises UnknownTopicOrPartitionError if a topic is described as missing meanwhile.
+
+    The client alone would repeat ListOffsets until its timeout, because a broker that starts may not know its topics.
+    """
+    asked = asyncio.ensure_future(admin.list_offsets(wanted, isolation=isolation))
+    topics = {partition.topic for partition in wanted}
+    try:
+        while True:
+            done, _ = await asyncio.wait({asked}, timeout=LOOK_AGAIN_MS / 1000)
+            missing = [] if done else await _missing(admin, topics)
+            if asked.done():
+                return asked.result()
+            if missing:
+                raise UnknownTopicOrPartitionError(f"topics that do not exist: {', '.join(missing)}")
+    finally:
+        asked.cancel()
+
+
+async def _missing(admin: ClusterCalls, topics: Collection[str]) -> list[str]:
+    """Return the topics that do not exist; [] if the brokers do not say so in LOOK_AGAIN_MS."""
+    try:
+        there = await admin.describe_topics(topics, api_timeout_ms=LOOK_AGAIN_MS)
+    except KafkaError:
+        return []
+    return sorted(set(topics) - set(there))
