@@ -113,6 +113,22 @@ def test_a_topic_that_is_deleted_after_it_was_described_is_missing_and_not_waite
             looking.result()
 
 
+def test_a_running_stream_tells_each_loss_once(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """Spark asks for the latest offsets up to a hundred times a second."""
+    topic, other = Topic(broker, partitions=2), Topic(broker, partitions=1)
+    how = {"subscribePattern": f"{topic.name}|{other.name}", "failOnDataLoss": "false"}
+    stream = topic.stream(**how)
+    start = stream.initialOffset()
+    for times in (1, 2):
+        topic.link.io.run(topic.link.admin.delete_topic(topic.name))
+        for _ in range(3):
+            assert stream.latestOffset(start, ReadAllAvailable()) == start
+        assert [caplog.text.count(f"{topic.name}-{number} is gone") for number in (0, 1)] == [times, times]
+        topic.link.io.run(topic.link.admin.create_topic(topic.name, 2))
+        start = stream.latestOffset(start, ReadAllAvailable())
+    assert caplog.text.count("created again") == 2
+
+
 def test_a_topic_that_is_made_again_between_plan_and_task_is_a_loss(broker: Broker) -> None:
     topic = Topic(broker, partitions=1)
     topic.write(0, ["a", "b"])

@@ -44,6 +44,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         self._target: Offsets | None = None
         self._reported: Offsets = {}
         self._high: Offsets = {}
+        self._gone: frozenset[TopicPartition] = frozenset()  # the deleted partitions that were reported
         self._watch = Watch(self._options.warn_ms)
         self._shown: Offsets = {}
         self._last_batch_s: float | None = None
@@ -141,8 +142,10 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
 
         Returns the new positions of the latter, if failOnDataLoss is false.
         """
-        for gone in sorted(set(begin) - set(ends)):
-            self._report_gone(gone)
+        gone = frozenset(begin) - set(ends)
+        for partition in sorted(gone - self._gone):
+            self._report_gone(partition)
+        self._gone = gone
         behind = sorted(partition for partition, end in ends.items() if end < begin.get(partition, 0))
         # After a change from read_uncommitted, the last stable offset may be lower than what was read. Only a lower log
         # end is a data loss.
