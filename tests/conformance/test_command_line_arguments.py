@@ -108,6 +108,11 @@ def test_what_cannot_be_a_name(run: Commands, admin: fencepost.Admin, command: s
     assert called.intersection(admin.list_topics()) == before
 
 
+@pytest.mark.parametrize("words", [("decisions", " "), ("adopt", "/cp", "--sink-id", " \t")])
+def test_the_name_of_a_sink_is_not_only_spaces(run: Commands, words: tuple[str, ...]) -> None:
+    assert "must not be empty" in refused(run, ["spark", *words])
+
+
 @pytest.mark.parametrize("command", NUMBERS)
 def test_what_cannot_be_a_value(run: Commands, command: str) -> None:
     assert NUMBERS[command] in refused(run, command.split())

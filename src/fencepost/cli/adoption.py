@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings
-from fencepost.cli.names import named, topic_named
+from fencepost.cli.names import named, sink_named, topic_named
 from fencepost.cli.output import Json, Yes, confirmed, failures_told, print_json, print_line
 from fencepost.cli.printable import how_many, printable
 from fencepost.cli.transaction_view import Session, open_session
@@ -43,7 +43,7 @@ CheckpointFolder = Annotated[
 ]
 SinkId = Annotated[
     str | None,
-    typer.Option("--sink-id", callback=named, help="The sink's option sink.id.", show_default="the query's id"),
+    typer.Option("--sink-id", callback=sink_named, help="The sink's option sink.id.", show_default="the query's id"),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 

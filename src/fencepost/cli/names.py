@@ -17,7 +17,7 @@ from fencepost.arguments import text_flaw
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import ConfigurationError
 
-__all__ = ["file_to_write", "in_utf8", "named", "need_other_file", "noted", "topic_named"]
+__all__ = ["file_to_write", "in_utf8", "named", "need_other_file", "noted", "sink_named", "topic_named"]
 
 Given = TypeVar("Given", bound=str | Sequence[str] | None)
 
@@ -37,6 +37,11 @@ def named(given: Given) -> Given:
     if "" in _texts(given):
         raise typer.BadParameter("it must not be empty")
     return in_utf8(given)
+
+
+def sink_named(given: str | None) -> str | None:
+    """Return a sink's name, read as the option sink.id: without spaces at its ends, not empty. Raises BadParameter."""
+    return None if given is None else named(given.strip())
 
 
 def topic_named(given: Given) -> Given:

@@ -11,7 +11,7 @@ import typer
 
 from fencepost.cli.adoption import DryRun, adopt, release
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
-from fencepost.cli.names import named
+from fencepost.cli.names import named, sink_named
 from fencepost.cli.output import (
     Json,
     Yes,
@@ -41,7 +41,7 @@ spark.command()(release)
 
 DRY_RUN: Final = "dry run: nothing was written\n"
 MOST_SHOWN: Final = 100  # transactions in each state; a decision may name 30,000
-Sink = Annotated[str, typer.Argument(callback=named, help="The sink's name: its option sink.id.")]
+Sink = Annotated[str, typer.Argument(callback=sink_named, help="The sink's name: its option sink.id.")]
 States = dict[Winner, WinnerState]
 
 

@@ -113,7 +113,9 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
     for name, why in NOT_YOURS.items():
         if name in given and given[name].strip().lower() not in _AS_IT_IS.get(name, ()):
             raise ConfigurationError(f"kafka.{name} cannot be set: {why}")
-    if not given.get("bootstrap.servers"):
+    if "bootstrap.servers" in given and not given["bootstrap.servers"].strip():
+        raise ConfigurationError("option kafka.bootstrap.servers is empty")
+    if "bootstrap.servers" not in given:
         near = nearest("kafka.bootstrap.servers", options, TYPO)
         meant = f"; option {near} is not known" if near is not None else ""
         raise ConfigurationError(f"option kafka.bootstrap.servers is missing{meant}{hint_of_none(options)}")
@@ -244,9 +246,10 @@ class SinkOptions:
         if delivery not in (EXACTLY_ONCE, AT_LEAST_ONCE):
             raise ConfigurationError(f"option delivery={delivery!r}: {EXACTLY_ONCE} or {AT_LEAST_ONCE}")
         exactly_once = delivery == EXACTLY_ONCE
-        sink, location, query_name = (
-            options.get(name) or None for name in ("sink.id", "checkpointlocation", "queryname")
-        )
+        sink = options["sink.id"].strip() if "sink.id" in options else None
+        if sink == "":
+            raise ConfigurationError("option sink.id is empty")
+        location, query_name = (options.get(name) or None for name in ("checkpointlocation", "queryname"))
         if exactly_once:
             name = sink or location or query_name
             if name is None:

@@ -70,7 +70,12 @@ def test_guarantee_timeout_and_topic() -> None:
         {"kafka.linger.ms": "soon"},
         {"kafka.no.such.setting": "1"},
         {"kafka.bootstrap.servers": ""},
+        {"kafka.bootstrap.servers": " "},
         {"sink.id": "x" * 2000},
+        {"sink.id": ""},
+        {"sink.id": " \t"},
+        {"sink.id": "", "checkpointlocation": "/cp"},
+        {"sink.id": "", "delivery": "at-least-once"},
         {"decision.topic": ""},
         {"decision.topic": " "},
         {"topic": " d", "decision.topic": "d "},
@@ -80,6 +85,20 @@ def test_guarantee_timeout_and_topic() -> None:
 def test_wrong_options_are_named(wrong: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError):
         SinkOptions.parse({**SERVERS, "sink.id": "s", **wrong})
+
+
+@pytest.mark.parametrize("name", ["sink.id", "kafka.bootstrap.servers", "decision.topic"])
+@pytest.mark.parametrize("text", ["", " ", "\t "])
+def test_an_empty_option_is_called_empty(name: str, text: str) -> None:
+    """A variable of the environment that is not set is a likely cause."""
+    with pytest.raises(ConfigurationError, match=f"^option {name} is empty$"):
+        SinkOptions.parse({**SERVERS, "sink.id": "s", name: text})
+
+
+def test_spaces_at_the_ends_of_a_name_do_not_count() -> None:
+    given = {"sink.id": " my orders\n", "topic": " out ", "decision.topic": "\td "}
+    parsed = SinkOptions.parse({**SERVERS, **given})
+    assert (parsed.given_id, parsed.topic, parsed.steps.decision_topic) == ("my orders", "out", "d")
 
 
 def test_the_old_name_of_an_option_is_refused_with_the_new_name() -> None:
