@@ -39,8 +39,11 @@ class OldRows:
         if oldest is not None:
             self._oldest_ms = oldest if self._oldest_ms is None else min(oldest, self._oldest_ms)
 
-    def warn(self, link: ClusterClient) -> None:
-        """Log a warning, once per process and topic, if the task's oldest row is older than the topic's retention."""
+    def warn(self, link: ClusterClient, timeout_ms: int) -> None:
+        """Log a warning, once per process and topic, if the task's oldest row is older than the topic's retention.
+
+        `timeout_ms` limits the request for the topic's settings. Without an answer there is no warning.
+        """
         if self._topic is None or self._oldest_ms is None:
             return
         age_ms = link.admin.cluster.runtime.wall_ms() - self._oldest_ms
@@ -49,7 +52,7 @@ class OldRows:
             return
         _asked.add(place)
         with suppress(KafkaError):  # the client may not be allowed to read the topic's settings
-            settings = dict(link.io.run(link.admin.describe_configs(self._topic)))
+            settings = dict(link.io.run(link.admin.describe_configs(self._topic, api_timeout_ms=timeout_ms)))
             kept_ms = int(settings.get("retention.ms") or -1)
             by_row = settings.get("message.timestamp.type") != "LogAppendTime"
             if 0 <= kept_ms < age_ms and by_row and "delete" in str(settings.get("cleanup.policy")):

@@ -65,7 +65,6 @@ class ClusterClient:
         self.sinks: dict[SinkConfig, StepRunner] = {}
         self.abilities: dict[tuple[str, Guarantee | None], BrokerAbilities] = {}
         self._reached = False
-        self._topics: set[str] = set()
         self.batch_limits = BatchLimits()
         self.looked_for: set[tuple[str, ...]] = set()  # the checks that were done once
 
@@ -80,39 +79,6 @@ class ClusterClient:
         deadline_ms = cluster.runtime.now_ms() + min(patience_ms, self.config.default_api_timeout_ms)
         what = f"kafka.bootstrap.servers={self.config.bootstrap_servers}: no broker can be reached"
         await cluster.reached(what, deadline_ms)
-
-    def check_topic(self, name: str) -> None:
-        """Check once per topic that it exists, or that the brokers create it. Raises ConfigurationError otherwise."""
-        if name in self._topics:
-            return
-        if not self.io.run(self.admin.describe_topics([name])):
-            try:
-                self.io.run(self._have_topic_created(name))
-            except (KafkaTimeoutError, UnknownTopicOrPartitionError) as error:
-                raise ConfigurationError(
-                    f"topic {name!r} does not exist, and auto.create.topics.enable is off at the brokers; create it"
-                ) from error
-        self._topics.add(name)
-
-    async def _have_topic_created(self, name: str) -> None:
-        """Let the brokers create the topic, which the first records of the tasks would cause too."""
-        cluster = self.admin.cluster
-        deadline_ms = cluster.runtime.now_ms() + TOPIC_PATIENCE_MS
-        await cluster.fetch_metadata([name], deadline_ms, create=True)
-        await cluster.topic(name, deadline_ms)
-
-    def tell_of_strays(self, topic: str, sink: str) -> None:
-        """Warn of other sinks' open transactions on the topic, once per topic."""
-        if (topic, sink) in self.looked_for:
-            return
-        self.looked_for.add((topic, sink))
-        try:
-            strays = self.io.run(unfinished.open_on_topic(self.admin, topic, sink))
-        except KafkaError as error:
-            log.info("topic %r: open transactions of other sinks could not be listed: %s", topic, error)
-            return
-        for stray in strays:
-            log.warning("%s", stray.told(topic))
 
     def close(self) -> None:
         """Close the connections."""
@@ -147,9 +113,54 @@ class SinkLink:
     def __init__(self, link: ClusterClient, config: SinkConfig) -> None:
         if config not in link.sinks:
             pool = IdFolder(os.environ, ",".join(link.config.bootstrap_servers), config.decision_topic)
-            link.sinks[config] = StepRunner(link.admin, config, unique_bytes, pool)
+            admin = ClusterCalls(link.admin.cluster, config.step_timeout_ms)
+            link.sinks[config] = StepRunner(admin, config, unique_bytes, pool)
         self._link = link
         self._steps = link.sinks[config]
+        self._step_ms = config.step_timeout_ms
+
+    @property
+    def admin(self) -> ClusterCalls:
+        """The sink's requests to brokers. The time limit of each is step.timeout."""
+        return self._steps.admin
+
+    def reach(self) -> None:
+        """Check before a job that a broker answers. Raises as ClusterClient.reach."""
+        self._link.reach(min(FIRST_CONTACT_MS, self._step_ms))
+
+    def check_topic(self, name: str) -> None:
+        """Check once per topic that it exists, or that the brokers create it. Raises ConfigurationError otherwise."""
+        if ("topic", name) in self._link.looked_for:
+            return
+        if not self._link.io.run(self.admin.describe_topics([name])):
+            try:
+                self._link.io.run(self._have_topic_created(name))
+            except (KafkaTimeoutError, UnknownTopicOrPartitionError) as error:
+                raise ConfigurationError(
+                    f"topic {name!r} does not exist, and auto.create.topics.enable is off at the brokers; create it"
+                ) from error
+        self._link.looked_for.add(("topic", name))
+
+    async def _have_topic_created(self, name: str) -> None:
+        """Let the brokers create the topic, which the first records of the tasks would cause too."""
+        cluster = self.admin.cluster
+        deadline_ms = cluster.runtime.now_ms() + min(TOPIC_PATIENCE_MS, self._step_ms)
+        await cluster.fetch_metadata([name], deadline_ms, create=True)
+        await cluster.topic(name, deadline_ms)
+
+    def tell_of_strays(self, topic: str, sink: str) -> None:
+        """Warn of other sinks' open transactions on the topic, once per topic."""
+        key = ("strays", topic, sink)
+        if key in self._link.looked_for:
+            return
+        self._link.looked_for.add(key)
+        try:
+            strays = self._link.io.run(unfinished.open_on_topic(self.admin, topic, sink))
+        except KafkaError as error:
+            log.info("topic %r: open transactions of other sinks could not be listed: %s", topic, error)
+            return
+        for stray in strays:
+            log.warning("%s", stray.told(topic))
 
     def run(self, steps: plan.Plan[T]) -> T:
         """Carry out a plan whose steps all talk to the cluster."""
@@ -182,7 +193,7 @@ class SinkLink:
 
     def check_known(self, sink: str) -> None:
         """Raise ConfigurationError if neither the brokers nor the decision topic know the sink."""
-        (own,) = self._link.io.run(self._link.admin.describe_transactions([names.sink_id(sink)]))
+        (own,) = self._link.io.run(self.admin.describe_transactions([names.sink_id(sink)]))
         is_known = own.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         if not (is_known or self._listed(sink) or self.decisions(sink)):
             raise ConfigurationError(f"there is no sink {sink!r}; `fencepost spark sinks` lists all sinks")
@@ -220,7 +231,7 @@ class SinkLink:
         """
         try:
             (own,) = self._link.io.run(
-                self._link.admin.describe_transactions([names.sink_id(sink)], api_timeout_ms=IS_OVER_MS)
+                self.admin.describe_transactions([names.sink_id(sink)], api_timeout_ms=min(IS_OVER_MS, self._step_ms))
             )
         except KafkaError:
             return False  # then the batch's commit, the next open, or the timeout ends the transaction
@@ -309,7 +320,7 @@ class SinkLink:
 
     def _has_decided(self, sink: str) -> bool:
         """Return true if the coordinator reports that the sink's last claim has decided a batch."""
-        (own,) = self._link.io.run(self._link.admin.describe_transactions([names.sink_id(sink)]))
+        (own,) = self._link.io.run(self.admin.describe_transactions([names.sink_id(sink)]))
         return own.error_code == 0 and own.state in ("PrepareCommit", "CompleteCommit")
 
     def check_finished(self, sink: str) -> None:

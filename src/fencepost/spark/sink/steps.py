@@ -93,6 +93,11 @@ class StepRunner:
         self._store = DecisionStore(admin, config.decision_topic, config.output_topic)
 
     @property
+    def admin(self) -> ClusterCalls:
+        """The client."""
+        return self._admin
+
+    @property
     def transaction_timeout_ms(self) -> int:
         """The timeout of a task's transaction: as configured, or the brokers' maximum if they refused it."""
         return self._timeout_ms
@@ -342,7 +347,7 @@ class StepRunner:
 
     async def _give_up(self, end: plan_steps.End) -> KafkaError | None:
         try:
-            await self._end(end, GIVE_UP_MS)
+            await self._end(end, min(GIVE_UP_MS, self._config.step_timeout_ms))
         except KafkaError as error:
             return error  # the batch's commit, the next open, or the timeout ends the transaction
         return None

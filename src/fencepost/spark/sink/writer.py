@@ -197,7 +197,7 @@ class SinkWriter:
 
     def _look_at_topic(self, sink: str) -> None:
         if self._parsed.topic is not None:
-            link = link_to(dict(self._parsed.client.common))
+            link = self._link()
             link.check_topic(self._parsed.topic)
             link.tell_of_strays(self._parsed.topic, sink)
 
@@ -278,7 +278,7 @@ class SinkWriter:
 
     def _idempotent_pair(self) -> Pair:
         link = link_to(dict(self._parsed.client.common))
-        result = link.io.run(link.admin.init_producer_id(None))
+        result = link.io.run(self._link().admin.init_producer_id(None))
         return Pair(result.producer_id, result.producer_epoch)
 
     def _drain(self, rows: RowSource) -> Content:
@@ -310,7 +310,7 @@ class SinkWriter:
                 old.look(chunk)
                 link.io.run(send_rows(producer, parsed.topic, chunk, parsed.steps.decision_topic))
             link.io.run(producer.flush())
-            old.warn(link)
+            old.warn(link, parsed.steps.step_timeout_ms)
         except RecordRejectedError as error:
             why = {ErrorCode.MESSAGE_TOO_LARGE: self._too_large, ErrorCode.INVALID_TIMESTAMP: self._untimely}
             if error.code not in why:
@@ -325,7 +325,7 @@ class SinkWriter:
         """Return the settings of the option's topic; {} if they cannot be read."""
         topic = self._parsed.topic
         with suppress(KafkaError):
-            return dict(link.io.run(link.admin.describe_configs(topic))) if topic is not None else {}
+            return dict(link.io.run(self._link().admin.describe_configs(topic))) if topic is not None else {}
         return {}
 
     def _too_large(self, link: ClusterClient, largest: int) -> str:
@@ -342,9 +342,10 @@ class SinkWriter:
         allowed = f"{self._where} allows ({', '.join(limits or TIME_LIMITS)})"
         if "timestamp" in dict(self._columns):
             return f"a row's column timestamp is further from the broker's clock than {allowed}"
+        skew = _skew(link, self._parsed.steps.step_timeout_ms)
         return (
             f"rows carry the time of this host's clock, which is further from the broker's clock than {allowed}"
-            f"{_skew(link)}; `fencepost doctor`, run on this host, compares the clocks"
+            f"{skew}; `fencepost doctor`, run on this host, compares the clocks"
         )
 
     @property
@@ -392,14 +393,14 @@ class SinkWriter:
             log.info("sink %r: %s", sink, outcome.value)
 
 
-def _skew(link: ClusterClient) -> str:
-    """Return the difference to the controller's clock for an error text; "" if it is unknown."""
+def _skew(link: ClusterClient, timeout_ms: int) -> str:
+    """Return the difference to the controller's clock for an error text; "" if it is unknown in `timeout_ms`."""
     from fencepost.client.admin.placement import AdminPlacement  # only imported after a failure
 
     runtime = link.admin.cluster.runtime
     asked_ms = runtime.wall_ms()
     with suppress(KafkaError):  # brokers before Kafka 2.8, or the client is not authorized
-        quorum = link.io.run(AdminPlacement(link.admin.cluster).describe_metadata_quorum())
+        quorum = link.io.run(AdminPlacement(link.admin.cluster, timeout_ms).describe_metadata_quorum())
         ahead_ms = quorum.clock_ahead_ms(asked_ms, runtime.wall_ms())
         if ahead_ms:
             where = "behind" if ahead_ms > 0 else "ahead of"
@@ -501,7 +502,7 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
 
     def open(self) -> None:
         """Open the sink at the beginning of the job."""
-        link_to(dict(self._parsed.client.common)).reach()
+        self._link().reach()
         super().open()
 
     def _planned_batch(self) -> tuple[str, int] | None:
