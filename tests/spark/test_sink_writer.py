@@ -75,36 +75,6 @@ def rows(count: int) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch({"key": [f"k{n}" for n in range(count)], "value": [f"v{n}" for n in range(count)]})
 
 
-STEP = {"step.timeout": "1s"}
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [(StreamWriter, {}), (StreamWriter, {"delivery": "at-least-once"}), (BatchWriter, {})],
-    ids=["stream", "at least once", "batch"],
-)
-def test_a_sink_without_brokers_says_so_after_step_timeout(
-    kind: type[StreamWriter | BatchWriter], options: dict[str, str]
-) -> None:
-    with Broker() as broker:
-        given = {**Sink(broker).options, **STEP, **options}
-    if options:
-        del given["sink.id"]  # or the look for its open transactions is the first request
-    begun_s = time.monotonic()
-    with pytest.raises(KafkaTimeoutError):
-        pickle.dumps(kind(given, COLUMNS))
-    assert time.monotonic() - begun_s < 10  # the client's own time limit is 60 s, that of the first contact 15 s
-
-
-def test_a_task_at_least_once_without_brokers_says_so_after_step_timeout() -> None:
-    with Broker() as broker:
-        given = {**Sink(broker).options, **STEP, "delivery": "at-least-once"}
-    begun_s = time.monotonic()
-    with pytest.raises(KafkaTimeoutError):
-        StreamWriter(given, COLUMNS).write_partition(rows(3), QUERY, 0)
-    assert time.monotonic() - begun_s < 10
-
-
 def test_only_pickling_claims_and_only_once(broker: Broker) -> None:
     sink = Sink(broker)
     planned = sink.writer()
