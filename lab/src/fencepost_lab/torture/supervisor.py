@@ -27,7 +27,6 @@ from fencepost_lab.torture.worker import WorkerJob
 
 __all__ = ["FAULTS", "Torture", "TortureError", "TortureOptions"]
 
-OURS = "fencepost"
 FAULTS = ("kill-client", "pause-client", "cancel", "cut", "away", "one-way", "requests", "kill-broker", "pause-broker")
 START_S = 120.0
 END_S = 60.0
@@ -69,8 +68,8 @@ class TortureOptions:
     broker: RestartableBroker | None = None
     broker_pid: int | None = None
     faults: tuple[str, ...] = FAULTS
-    between_faults_s: tuple[float, float] = (1.0, 8.0)
     two_phase: str = ""
+    between_faults_s: tuple[float, float] = (1.0, 8.0)
 
 
 @dataclass(slots=True)
@@ -227,7 +226,7 @@ class Torture:
         Raises TortureError if the worker ended in another way, or with Fencepost's client.
         """
         status = worker.process.status or 0
-        if status >= 0 or self.options.client == OURS:
+        if status >= 0 or self.options.client == "fencepost":
             told = f"{worker.job.process} ended by itself; see {self._log}:\n{worker.process.tail()}"
             raise TortureError(told)
         self.happened["client crashed"] += 1
