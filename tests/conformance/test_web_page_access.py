@@ -187,3 +187,27 @@ def test_a_filter_that_is_left_before_it_is_asked_for_changes_no_other_view(
     sees(tab, "warehouse")
     tab.wait_for_timeout(400)  # longer than the page waits after the last key
     assert tab.evaluate("location.hash") == "#/groups"
+
+
+LEAVE_AS_THE_FILTER_IS_DUE = """() => {
+    const search = document.querySelector("[data-search]");
+    const later = window.setTimeout;
+    let due;
+    window.setTimeout = (callback) => (due = callback) && 0;
+    search.value = "orders";
+    search.dispatchEvent(new Event("input", { bubbles: true }));
+    window.setTimeout = later;
+    location.hash = "#/groups";
+    due();
+}"""
+
+
+def test_a_filter_that_is_due_while_the_view_is_left_changes_no_other_view(
+    busy: tuple[str, str], serve: Callable[..., str], show: Callable[..., Tab]
+) -> None:
+    """The address is that of the next view before the page is told, and the filter's time may be over in between."""
+    tab = show(f"{serve(busy[0])}#/topics")
+    sees(tab, "orders")
+    tab.evaluate(LEAVE_AS_THE_FILTER_IS_DUE)
+    sees(tab, "warehouse")
+    assert tab.evaluate("location.hash") == "#/groups"

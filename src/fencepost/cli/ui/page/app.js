@@ -257,7 +257,9 @@ let typing = 0;
 document.addEventListener("input", ({ target }) => {
   if (!target.matches("[data-search]")) return;
   clearTimeout(typing);
+  const here = location.hash;
   typing = setTimeout(() => {
+    if (location.hash !== here) return; // the view is left already; its event comes later
     const { view, query } = route();
     history.replaceState(null, "", address(view, { ...query, q: target.value, page: "" }));
     look();
