@@ -119,8 +119,8 @@ class Interrupting(queue.SimpleQueue):  # type: ignore[type-arg]
     strikes = 0
     error: type[BaseException] = KeyboardInterrupt
 
-    def get(self, *_: Any) -> Any:
-        found = super().get()
+    def get(self, *waiting: Any, **how_long: Any) -> Any:
+        found = super().get(*waiting, **how_long)
         if found is None and Interrupting.strikes:
             Interrupting.strikes -= 1
             raise self.error
