@@ -19,7 +19,7 @@ from fencepost.broker.security.listeners import Listener, with_users
 from fencepost.broker.server import BrokerServer, new_event_loop, system_clock
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.process.at_exit import CloseOrder, at_exit
-from fencepost.process.signal_waits import event_is_set, join, result_of
+from fencepost.process.signal_waits import join, result_of, wait_for_event
 
 __all__ = ["Broker"]
 
@@ -182,7 +182,7 @@ class Broker:
             TimeoutError: It has not failed within `timeout_s` seconds.
         """
         self._check_runs_here()
-        if not event_is_set(self._stopped, timeout_s) or self._error is None:
+        if not wait_for_event(self._stopped, timeout_s) or self._error is None:
             raise TimeoutError(f"the broker has not failed in {timeout_s} s")
         return self._error
 
@@ -199,7 +199,7 @@ class Broker:
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, args=(address,), name="fencepost-broker", daemon=True)
         self._thread.start()
-        event_is_set(self._started)
+        wait_for_event(self._started)
         _running.add(self)
         at_exit(CloseOrder.BROKERS, _stop_all)
         if self._error is not None:

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Final, TypeVar
 
-__all__ = ["LOOK_S", "event_is_set", "join", "next_item", "pause", "result_of"]
+__all__ = ["LOOK_S", "join", "next_item", "pause", "result_of", "wait_for_event"]
 
 T = TypeVar("T")
 
@@ -32,13 +32,13 @@ def next_item(items: queue.SimpleQueue[T], timeout_s: float | None = None) -> T:
     Raises:
         queue.Empty: `timeout_s` expired.
     """
-    until_s = None if timeout_s is None else time.monotonic() + timeout_s
+    until_s = _end_of(timeout_s)
     while True:
-        left_s = LOOK_S if until_s is None else until_s - time.monotonic()
+        part_s = _next_part(until_s)
         try:
-            return items.get(timeout=max(min(left_s, LOOK_S), 0))
+            return items.get(timeout=part_s)
         except queue.Empty:
-            if left_s < LOOK_S:
+            if part_s < LOOK_S:
                 raise
 
 
@@ -49,13 +49,15 @@ def result_of(future: concurrent.futures.Future[T]) -> T:
     return future.result()
 
 
-def event_is_set(event: threading.Event, timeout_s: float | None = None) -> bool:
-    """Wait until the event is set, for at most `timeout_s` seconds. Return false if it is not set then."""
-    until_s = None if timeout_s is None else time.monotonic() + timeout_s
-    while not event.wait(LOOK_S if until_s is None else max(min(until_s - time.monotonic(), LOOK_S), 0)):
-        if until_s is not None and time.monotonic() >= until_s:
-            return event.is_set()
-    return True
+def wait_for_event(event: threading.Event, timeout_s: float | None = None) -> bool:
+    """Wait until the event is set. Return false if it is not set after `timeout_s` seconds; None: no limit."""
+    until_s = _end_of(timeout_s)
+    while True:
+        part_s = _next_part(until_s)
+        if event.wait(part_s):
+            return True
+        if part_s < LOOK_S:
+            return False
 
 
 def join(thread: threading.Thread) -> None:
@@ -66,6 +68,18 @@ def join(thread: threading.Thread) -> None:
 
 def pause(duration_s: float) -> None:
     """Sleep for `duration_s` seconds."""
-    until_s = time.monotonic() + duration_s
-    while (left_s := until_s - time.monotonic()) > 0:
-        time.sleep(min(left_s, LOOK_S))
+    until_s = _end_of(duration_s)
+    while (part_s := _next_part(until_s)) > 0:
+        time.sleep(part_s)
+
+
+def _end_of(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else time.monotonic() + timeout_s
+
+
+def _next_part(until_s: float | None) -> float:
+    """Return the length of the next short wait in seconds. Only the last one is shorter than LOOK_S.
+
+    It is no generator: Python drops an exception that a signal handler raises while a generator is closed.
+    """
+    return LOOK_S if until_s is None else max(min(until_s - time.monotonic(), LOOK_S), 0.0)

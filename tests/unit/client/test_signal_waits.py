@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import pyarrow as pa
@@ -150,7 +150,7 @@ def test_a_wait_for_the_failure_of_a_broker_is_interrupted() -> None:
 
 
 def test_a_program_that_runs_until_a_signal_is_interrupted() -> None:
-    interrupted(lambda: signal_waits.event_is_set(threading.Event()))
+    interrupted(lambda: signal_waits.wait_for_event(threading.Event()))
 
 
 def test_a_pause_is_interrupted() -> None:
@@ -174,8 +174,11 @@ def test_each_wait_returns_what_comes() -> None:
 
     with ThreadPoolExecutor(1) as other:
         other.submit(later)
+        with pytest.raises(Empty):
+            signal_waits.next_item(items, 0)
+        assert not signal_waits.wait_for_event(event, signal_waits.LOOK_S / 2)
         assert signal_waits.next_item(items, 60) == 1
         assert signal_waits.result_of(future) == 2
-        assert signal_waits.event_is_set(event)
+        assert signal_waits.wait_for_event(event)
     with pytest.raises(TimeoutError, match="its own"):
         signal_waits.result_of(failed)

@@ -18,7 +18,7 @@ from fencepost.cli.names import named
 from fencepost.cli.output import MOST_SECONDS, failures_told, stopped_by_signals
 from fencepost.cli.ui.cluster_monitor import PageCluster
 from fencepost.cli.ui.server import EVERY_S, Page
-from fencepost.process.signal_waits import event_is_set
+from fencepost.process.signal_waits import wait_for_event
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 
 __all__ = ["ui"]
@@ -110,7 +110,7 @@ def _serve(page: Page, *, is_shared: bool, may_change: bool) -> None:
         if may_change:
             sys.stdout.write(f"for changes, open {page.acting_address}\n")
         sys.stdout.flush()
-        event_is_set(threading.Event())
+        wait_for_event(threading.Event())  # until a signal
     finally:
         page.close()
 
