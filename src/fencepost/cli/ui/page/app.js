@@ -259,7 +259,7 @@ document.addEventListener("input", ({ target }) => {
   clearTimeout(typing);
   const here = location.hash;
   typing = setTimeout(() => {
-    if (location.hash !== here) return; // the view is left already; its event comes later
+    if (location.hash !== here) return; // the view was left
     const { view, query } = route();
     history.replaceState(null, "", address(view, { ...query, q: target.value, page: "" }));
     look();
@@ -292,9 +292,6 @@ document.addEventListener("change", ({ target }) => {
   location.hash = target.value ? `#/${kept}?${new URLSearchParams({ cluster: target.value })}` : "#/clusters";
 });
 
-window.addEventListener("hashchange", () => {
-  clearTimeout(typing); // a filter of the view before
-  look();
-});
+window.addEventListener("hashchange", () => look());
 document.addEventListener("visibilitychange", () => !document.hidden && !STILL.has(route().view) && look());
 look();
