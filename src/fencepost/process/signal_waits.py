@@ -1,9 +1,12 @@
 """Waits of blocking calls that a signal ends soon, for example Ctrl-C.
 
-Python runs the handler of a signal in the main thread, between two instructions of it. A thread that waits for a lock
-is woken by a signal, but not by one that arrived just before the wait, nor by one that the system gave to another
-thread: the handler then runs after the wait. So each wait here consists of short ones, and a handler runs after
-LOOK_S at the latest. An exception that it raises ends the call.
+Python runs signal handlers in the main thread, between two instructions. If a signal arrives while the main thread
+waits for a lock, the wait is interrupted and the handler runs at once. There are two exceptions: the signal arrives
+just before the wait begins, or the system delivers it to another thread. Then the handler runs only after the wait,
+which may take minutes.
+
+The functions of this module therefore wait repeatedly for at most LOOK_S. A handler runs between two of these waits,
+and an exception that it raises ends the call.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from fencepost_lab.torture.worker import WorkerJob
 __all__ = ["FAULTS", "Torture", "TortureError", "TortureOptions"]
 
 FAULTS = ("kill-client", "pause-client", "cancel", "cut", "away", "one-way", "requests", "kill-broker", "pause-broker")
+CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 START_S = 120.0
 END_S = 60.0
 STUCK_MS = 30_000
@@ -216,17 +217,19 @@ class Torture:
                 worker.starts_at = None
                 worker.process = self._launch(worker.job)
             elif worker.starts_at is None and not worker.process.is_running:
-                self._restart_crashed(worker)
+                self._take_for_kill(worker)
                 worker.starts_at = now
 
-    def _restart_crashed(self, worker: _Worker) -> None:
-        """Count a crash of another client's native code, which is a kill as any other to the Kafka under test.
+    def _take_for_kill(self, worker: _Worker) -> None:
+        """Count and tell a worker that was ended by a crash of another client's library.
 
-        librdkafka 2.16.0 was seen to abort the process in its handler of AddPartitionsToTxn (`txn_req_cnt > 0`).
-        Raises TortureError if the worker ended in another way, or with Fencepost's client.
+        To the Kafka under test a crash is the same as a kill. librdkafka 2.16.0 was seen to abort the process in its
+        handler of AddPartitionsToTxn (`txn_req_cnt > 0`).
+
+        Raises TortureError if the worker ended in another way, or runs Fencepost's client.
         """
         status = worker.process.status or 0
-        if status >= 0 or self.options.client == "fencepost":
+        if -status not in CRASHES or self.options.client == "fencepost":
             told = f"{worker.job.process} ended by itself; see {self._log}:\n{worker.process.tail()}"
             raise TortureError(told)
         self.happened["client crashed"] += 1
