@@ -19,6 +19,9 @@ from fencepost.errors import (
 )
 from fencepost.testing import read_all
 
+PATIENCE_MS = 3_000
+"""The limit of each call: those that get no answer take it whole, and the others must be answered within it."""
+
 
 @pytest.mark.parametrize("level", [0, 1])
 @pytest.mark.parametrize("keep_prepared", [False, True])
@@ -83,9 +86,7 @@ def two_phase_broker() -> Iterator[fencepost.Broker]:
 
 
 def prepared(broker: fencepost.Broker) -> tuple[fencepost.Producer, PreparedTransaction]:
-    producer = fencepost.Producer(
-        broker.bootstrap_servers, transactional_id="x", max_block_ms=500, request_timeout_ms=200
-    )
+    producer = fencepost.Producer(broker.bootstrap_servers, transactional_id="x", max_block_ms=PATIENCE_MS)
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("t", b"v")
@@ -112,9 +113,7 @@ def test_a_commit_without_an_answer_is_completed_again(broker: fencepost.Broker)
 
 def test_a_commit_that_a_restart_found_prepared_is_completed_again(two_phase_broker: fencepost.Broker) -> None:
     first, stored = prepared(two_phase_broker)
-    second = fencepost.Producer(
-        two_phase_broker.bootstrap_servers, transactional_id="x", max_block_ms=500, request_timeout_ms=200
-    )
+    second = fencepost.Producer(two_phase_broker.bootstrap_servers, transactional_id="x", max_block_ms=PATIENCE_MS)
     with second:
         assert second.init_transactions(keep_prepared=True) == stored
         commit_unanswered(two_phase_broker, second, stored)
@@ -127,9 +126,7 @@ def test_what_an_unanswered_restart_found_out_is_not_forgotten(two_phase_broker:
     """Its InitProducerId took effect, and moved the id on from the transaction that ended."""
     first, stored = prepared(two_phase_broker)
     assert first.complete_transaction(stored) is True
-    second = fencepost.Producer(
-        two_phase_broker.bootstrap_servers, transactional_id="x", max_block_ms=2000, request_timeout_ms=200
-    )
+    second = fencepost.Producer(two_phase_broker.bootstrap_servers, transactional_id="x", max_block_ms=PATIENCE_MS)
     with second:
         with two_phase_broker.faults.drop_reply("InitProducerId", times=None) as lost, pytest.raises(KafkaTimeoutError):
             second.init_transactions(keep_prepared=True)
