@@ -35,11 +35,14 @@ class SystemTime:
         self.jumped_ms = 0
         """Total time of all jumps forward, in ms."""
         self.ahead_ms = 0
-        """Lead over the system's clock at the last call, in ms."""
+        """Lead over the system's clock at the last call, in ms. It includes a pause between the two readings."""
+        self.now_ms()  # A pause between the first two readings made the offset too small, which is no jump.
+        self.jumped_ms = 0
 
     def now_ms(self) -> int:
         """Return the time in ms since 1970."""
-        steady_ms, wall_ms = self._steady_ms(), self._wall_ms()
+        wall_ms = self._wall_ms()
+        steady_ms = self._steady_ms()  # After the wall clock: a pause in between must not look like a jump forward.
         self.ahead_ms = steady_ms + self._offset_ms - wall_ms
         if self.ahead_ms < 0:
             if self.ahead_ms <= -_JUMP_MS:
