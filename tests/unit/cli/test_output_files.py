@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import subprocess
@@ -39,6 +40,8 @@ def program(folder: Path, *words: str, limited: bool = True) -> subprocess.Popen
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Python itself would leave bytecode cut to the limit, and the next process cannot import it.
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         preexec_fn=limit if limited else None,  # noqa: PLW1509 (no threads of ours are needed in the child)
     )
 
