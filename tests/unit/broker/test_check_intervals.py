@@ -47,6 +47,18 @@ def test_offsets_that_are_too_old(interval_ms: int, after_ms: int) -> None:
     assert position(driver) == -1
 
 
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - 1_000])
+def test_an_offset_with_the_longest_retention_stays(retention_ms: int) -> None:
+    """Its end is no timestamp: now and the retention exceed 64 bits together."""
+    driver = with_topic(offsets_retention_check_interval_ms=1_000)
+    offset = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    topics = [OffsetCommitRequestTopic(name="a", partitions=[offset])]
+    commit = OffsetCommitRequest(group_id="g", retention_time_ms=retention_ms, topics=topics)
+    assert driver.ask(commit, 2).topics[0].partitions[0].error_code == 0
+    driver.pass_time(100_000)
+    assert position(driver) == 7
+
+
 def known(driver: BrokerDriver) -> list[int]:
     request = DescribeProducersRequest(topics=[TopicRequest(name="a", partition_indexes=[0])])
     return [each.producer_id for each in driver.ask(request, 0).topics[0].partitions[0].active_producers]

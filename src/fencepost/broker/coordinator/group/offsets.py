@@ -33,6 +33,7 @@ __all__ = ["commit", "delete_all", "delete_for", "delete_some", "expire", "fetch
 
 _FIRST_FETCH_THAT_KNOWS_88 = 7  # KIP-447: require_stable
 _FIRST_FETCH_WITH_AN_ERROR_OF_ITS_OWN = 2
+_LAST_TIMESTAMP_MS = 2**63 - 1
 
 
 def commit(
@@ -65,7 +66,7 @@ def commit(
             leader_epoch=wanted.leader_epoch,
             metadata=metadata,
             commit_timestamp_ms=now_ms,
-            expire_timestamp_ms=-1 if retention_ms == -1 else now_ms + retention_ms,
+            expire_timestamp_ms=-1 if retention_ms == -1 else min(now_ms + retention_ms, _LAST_TIMESTAMP_MS),
             topic_id=wanted.topic_id,
         )
         key = OffsetCommitKey(group_id, wanted.topic, wanted.partition)
