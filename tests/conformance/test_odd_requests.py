@@ -230,6 +230,26 @@ def test_ids_of_share_group_members_are_short(broker: BrokerUnderTest, client: R
         assert client.call(request, 1).error_code == code
 
 
+@pytest.mark.parametrize("field", ["group_id", "member_id", "rack_id"])
+@pytest.mark.parametrize(
+    ("text", "blank"), [("", True), (" ", True), ("\0", True), ("\t\x1f\n", True), ("\u00a0", False), ("\u2003", False)]
+)
+def test_blank_ids_are_those_that_java_trims(
+    broker: BrokerUnderTest, client: RawClient, field: str, text: str, blank: bool
+) -> None:
+    """Characters up to the space, and no other. A text that is not blank is looked for, and not found."""
+    client.find_coordinators()
+    ids: dict[str, Any] = {"group_id": broker.name("g"), "member_id": "m", field: text}
+    leaving = consumer.ConsumerGroupHeartbeatRequest(member_epoch=-1, **ids)
+    asked = (
+        (leaving, 1),
+        (share.ShareGroupHeartbeatRequest(member_epoch=-1, **ids), 1),
+        (streams.StreamsGroupHeartbeatRequest(member_epoch=-1, **ids), 0),
+    )
+    codes = [client.call(request, version).error_code for request, version in asked]
+    assert codes == [ErrorCode.INVALID_REQUEST if blank else ErrorCode.GROUP_ID_NOT_FOUND] * 3
+
+
 def test_tasks_of_streams_groups(broker: BrokerUnderTest, client: RawClient) -> None:
     """All kinds or none; asked before it is looked whether there is such a group."""
     client.find_coordinators()

@@ -42,10 +42,12 @@ __all__ = [
     "SyncGroup",
     "Synced",
     "Token",
+    "is_blank",
     "unknown_member",
 ]
 
 _NAME_CHARACTERS: Final = 1_000  # of a client in the ids of its members
+_TRIMMED: Final = bytes(range(0x21)).decode()  # the characters that `String.trim` of Java removes
 
 Token = object
 _Reply = TypeVar("_Reply")
@@ -134,6 +136,11 @@ class Refusal(NamedTuple):
 
     error_code: ErrorCode
     message: str
+
+
+def is_blank(text: str | None) -> bool:
+    """Return true for a text of which Kafka's brokers see nothing. No text (None) is not blank."""
+    return text is not None and not text.strip(_TRIMMED)
 
 
 def unknown_member(group_id: str, member_id: str) -> Refusal:

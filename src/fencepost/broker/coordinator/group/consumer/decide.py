@@ -23,6 +23,7 @@ from fencepost.broker.coordinator.group.base.requests import (
     CommitOffsets,
     CommitTransactionalOffsets,
     Refusal,
+    is_blank,
     unknown_member,
 )
 from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
@@ -80,13 +81,13 @@ def _check_regex(pattern: str | None) -> Refusal | None:
 def _problem(request: ConsumerHeartbeat) -> str | None:
     epoch = request.member_epoch
     needs_id = request.api_version >= _FIRST_WITH_OWN_MEMBER_ID or epoch > 0 or epoch == LEAVE_EPOCH
-    if needs_id and not request.member_id.strip():
+    if needs_id and is_blank(request.member_id):
         return "The member id is empty."
-    if not request.group_id.strip():
+    if is_blank(request.group_id):
         return "The group id is empty."
-    if request.instance_id is not None and not request.instance_id.strip():
+    if is_blank(request.instance_id):
         return "The instance id is empty."
-    if request.rack_id is not None and not request.rack_id.strip():
+    if is_blank(request.rack_id):
         return "The rack id is empty."
     if epoch < AWAY_EPOCH:
         return f"A member epoch of {epoch} means nothing."

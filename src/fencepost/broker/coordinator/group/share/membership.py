@@ -24,6 +24,7 @@ from fencepost.broker.coordinator.group.base.requests import (
     CommitTransactionalOffsets,
     Out,
     Refusal,
+    is_blank,
     unknown_member,
 )
 from fencepost.broker.coordinator.group.base.topics import metadata_hash
@@ -90,13 +91,13 @@ class ShareGroups(RecordedKind[DescribedShareGroup, ShareGroup, ShareHeartbeat, 
 
     def check(self, request: ShareHeartbeat) -> Refusal | None:
         problem = None
-        if not request.member_id.strip():
+        if is_blank(request.member_id):
             problem = "The member id is empty."
         elif len(request.member_id) > _LONGEST_MEMBER_ID:
             problem = f"The member id is longer than {_LONGEST_MEMBER_ID} characters."
-        elif not request.group_id.strip():
+        elif is_blank(request.group_id):
             problem = "The group id is empty."
-        elif request.rack_id is not None and not request.rack_id.strip():
+        elif is_blank(request.rack_id):
             problem = "The rack id is empty."
         elif request.member_epoch < LEAVE_EPOCH:
             problem = f"A member epoch of {request.member_epoch} means nothing."

@@ -12,6 +12,7 @@ from fencepost.broker.coordinator.group.base.requests import (
     CommitOffsets,
     CommitTransactionalOffsets,
     Refusal,
+    is_blank,
 )
 from fencepost.broker.coordinator.group.streams.group import LEAVE_EPOCH, StreamsGroup, StreamsMember
 from fencepost.broker.coordinator.group.streams.requests import StreamsHeartbeat
@@ -25,15 +26,15 @@ def check_request(request: StreamsHeartbeat) -> Refusal | None:
     """Return the error of a request that is invalid by itself, or None."""
     problem = None
     joins = request.member_epoch == 0
-    if not request.member_id.strip():
+    if is_blank(request.member_id):
         problem = "The member id is empty."
-    elif not request.group_id.strip():
+    elif is_blank(request.group_id):
         problem = "The group id is empty."
     elif request.instance_id is not None:
         problem = "Static members of streams groups are not supported yet."
     elif request.member_epoch < LEAVE_EPOCH:
         problem = f"A member epoch of {request.member_epoch} means nothing."
-    elif request.rack_id is not None and not request.rack_id.strip():
+    elif is_blank(request.rack_id):
         problem = "The rack id is empty."
     elif joins and request.rebalance_timeout_ms == -1:
         problem = "A member that joins has to say its rebalance timeout."
