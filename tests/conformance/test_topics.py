@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages import alter_partition_reassignments as ar
 from fencepost.protocol.messages import create_partitions as cp
 from fencepost.protocol.messages import create_topics as ct
 from fencepost.protocol.messages import delete_records as dr
@@ -17,6 +18,7 @@ from fencepost.protocol.messages import delete_topics as dt
 from fencepost.protocol.messages import describe_cluster as dc
 from fencepost.protocol.messages import describe_log_dirs as ld
 from fencepost.protocol.messages import describe_topic_partitions as tp
+from fencepost.protocol.messages import elect_leaders as el
 from fencepost.protocol.messages import list_offsets as lo
 from fencepost.protocol.messages import metadata as md
 from fencepost.protocol.records.encoding import encode_batch
@@ -150,6 +152,35 @@ def test_a_topic_grows_and_never_shrinks(broker: BrokerUnderTest, client: RawCli
     assert grow(client, name, 6, [[1]]) == (0, None)
     client.settled(lambda: client._offsets(name, 5, -1, False), frozenset({3, 5, 6}))
     assert client.produce(name, [b"x"], partition=5).error_code == 0
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_a_request_without_time_is_refused_whole_and_changes_nothing(
+    broker: BrokerUnderTest, client: RawClient, timeout_ms: int
+) -> None:
+    """Also what would be refused for another reason, and what is only validated."""
+    old, new, absent = client.create_topic(broker.name("t"), 2), broker.name("new"), broker.name("absent")
+    for version, validate_only in ((2, False), (7, False), (7, True)):
+        topics = [ct.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in (new, "")]
+        creation = ct.CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
+        created = client.call(creation, version).topics
+        assert [(each.name, each.error_code, each.num_partitions) for each in created] == [(new, 7, -1), ("", 7, -1)]
+    partitions = [cp.CreatePartitionsTopic(name=name, count=4, assignments=None) for name in (old, absent)]
+    growth = cp.CreatePartitionsRequest(topics=partitions, timeout_ms=timeout_ms)
+    assert [(each.name, each.error_code) for each in client.call(growth, 3).results] == [(old, 7), (absent, 7)]
+    doomed = [dt.DeleteTopicState(name=name) for name in (old, absent, None)]
+    deletion = dt.DeleteTopicsRequest(topics=doomed, timeout_ms=timeout_ms)
+    assert [each.error_code for each in client.call(deletion, 6).responses] == [7, 7, 7]
+    moved = [ar.ReassignableTopic(name=old, partitions=[ar.ReassignablePartition(partition_index=0, replicas=[1])])]
+    moving = client.call(ar.AlterPartitionReassignmentsRequest(topics=moved, timeout_ms=timeout_ms), 1)
+    assert (moving.error_code, moving.allow_replication_factor_change) == (7, True)
+    assert [(each.name, each.partitions[0].error_code) for each in moving.responses] == [(old, 7)]
+    named = [el.TopicPartitions(topic=old, partitions=[0])]
+    elected = client.call(el.ElectLeadersRequest(topic_partitions=named, timeout_ms=timeout_ms), 2)
+    assert elected.error_code == 7
+    assert [one.error_code for each in elected.replica_election_results for one in each.partition_result] == [7]
+    assert len(metadata(client, name=old).partitions) == 2
+    assert metadata(client, name=new).error_code == 3
 
 
 def delete(client: RawClient, *wanted: tuple[str | None, uuid.UUID | None]) -> Any:

@@ -248,7 +248,7 @@ def _interrupted_deletion(files: Mapping[str, bytes]) -> dict[str, bytes]:
         driver = opened(files)
         driver.disk.power_cut_after(changes)
         with contextlib.suppress(PowerCut):
-            driver.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="open")]), 6)
+            driver.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="open")], timeout_ms=1000), 6)
         left = driver.disk.tree("")
         if any("-delete/" in path for path in left):
             return left

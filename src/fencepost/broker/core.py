@@ -36,6 +36,7 @@ from fencepost.broker.settings.client_quotas import CONSUMER_BYTE_RATE, PRODUCER
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codec import decode_request, write_response
+from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.fetch_wire import FetchResponse
 from fencepost.protocol.frame import begin_response, decode_request_header, encode_response_head, end_response
@@ -375,11 +376,7 @@ class BrokerCore(Core):
             return
         connection.enter(call)
         try:
-            response = None
-            if request is not None and self.rights.enforced:
-                response = enter(call, served, request)
-            if response is None and self.doubts:
-                response = self._doubtful.refuse(served, request)
+            response = None if request is None else self._refused(call, served, request)
             if response is None and (name := missing_topic(self.topics, served, request)) is not None:
                 call.change(request, self._handle_with(name, served, call, request))
             elif response is None:
@@ -389,6 +386,15 @@ class BrokerCore(Core):
             return
         if response is not None:
             self.answer(call, response)
+
+    def _refused(self, call: Call, served: Api, request: Any) -> Any | None:
+        """Return the response that refuses a request before its handler runs, or None if none of these rules does."""
+        response = enter(call, served, request) if self.rights.enforced else None
+        if response is None and served.timed and request.timeout_ms <= 0:
+            response = refusal(request, ErrorCode.REQUEST_TIMED_OUT)
+        if response is None and self.doubts:
+            response = self._doubtful.refuse(served, request)
+        return response
 
     def _handle_with(self, name: str, served: Api, call: Call, request: Any) -> Change[Any]:
         """Create the internal topic `name`, then handle the request. Raises OSError."""

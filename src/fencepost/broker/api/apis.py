@@ -79,6 +79,8 @@ class Api(NamedTuple):
     relies_on: CoordinatorTopic | None = None
     writes: str | None = None
     """The internal topic that a request writes to. It is created before the handler runs (`internal_topics`)."""
+    timed: bool = False
+    """The request has `timeout_ms`, and REQUEST_TIMED_OUT refuses it before any change if that is zero or negative."""
 
 
 # fmt: off
@@ -107,9 +109,10 @@ _TABLE = (
         Rule(shown=Shown(Operation.DESCRIBE, _GROUP, "groups", "group_id", unless=Operation.DESCRIBE))),
     Api(17, "sasl_handshake", "security", 0, 1, _FREE),
     Api(18, "api_versions", "cluster", 0, 5, _FREE),
-    Api(19, "create_topics", "topics", 2, 7, _IN_ITS_FILE, refusal=ErrorTemplate({"configs": ()})),
+    Api(19, "create_topics", "topics", 2, 7, _IN_ITS_FILE, timed=True,
+        refusal=ErrorTemplate({"configs": (), "num_partitions": (), "replication_factor": ()})),
     Api(20, "delete_topics", "topics", 1, 6,
-        _IN_ITS_FILE, refusal=ErrorTemplate({"responses": ("topics", "topic_names")}, item="name")),
+        _IN_ITS_FILE, refusal=ErrorTemplate({"responses": ("topics", "topic_names")}, item="name"), timed=True),
     Api(21, "delete_records", "records", 0, 2, Rule(each=Each(Operation.DELETE, _TOPIC, "topics", "topics"))),
     Api(22, "init_producer_id", "transactions", 0, 6,
         _IN_ITS_FILE, log_failure=_NOT_COORDINATOR, relies_on=CoordinatorTopic.TRANSACTIONS, writes=TRANSACTION_STATE),
@@ -142,7 +145,8 @@ _TABLE = (
     Api(34, "alter_replica_log_dirs", "topics", 1, 2, _IN_ITS_FILE, refusal=ErrorTemplate({"results": ()})),
     Api(35, "describe_log_dirs", "topics", 1, 5, Rule((_DESCRIBE_CLUSTER,))),
     Api(36, "sasl_authenticate", "security", 0, 2, _FREE),
-    Api(37, "create_partitions", "topics", 0, 3, Rule(each=Each(Operation.ALTER, _TOPIC, "topics", "results"))),
+    Api(37, "create_partitions", "topics", 0, 3,
+        Rule(each=Each(Operation.ALTER, _TOPIC, "topics", "results")), timed=True),
     Api(38, "create_delegation_token", "security", 1, 3, _FREE),
     Api(39, "renew_delegation_token", "security", 1, 2, _FREE),
     Api(40, "expire_delegation_token", "security", 1, 2, _FREE),
@@ -152,11 +156,12 @@ _TABLE = (
         refusal=ErrorTemplate(item="group_id"), log_failure=_NOT_COORDINATOR),
     Api(43, "elect_leaders", "topics", 0, 2, Rule((_ALTER_CLUSTER,)),
         refusal=ErrorTemplate({"replica_election_results": ("topic_partitions",), "partition_result": ("partitions",)},
-                         item="partition_id")),
+                         item="partition_id"), timed=True),
     Api(44, "incremental_alter_configs", "cluster", 0, 1,
         Rule(each=Each(Operation.ALTER_CONFIGS, None, "resources", "responses", "resource_name"))),
     Api(45, "alter_partition_reassignments", "topics", 0, 1,
-        Rule((_ALTER_CLUSTER,)), refusal=ErrorTemplate({"responses": ("topics",)})),
+        Rule((_ALTER_CLUSTER,)), timed=True,
+        refusal=ErrorTemplate({"responses": ("topics",), "allow_replication_factor_change": ()})),
     Api(46, "list_partition_reassignments", "topics", 0, 0,
         Rule((_DESCRIBE_CLUSTER,)), refusal=ErrorTemplate({"topics": ()})),
     Api(47, "offset_delete", "groups", 0, 0,

@@ -123,11 +123,15 @@ def _create(client: RawClient) -> int:
 
 def _grow(client: RawClient) -> int:
     grown = CreatePartitionsTopic(name="t", count=3, assignments=None)
-    return int(client.call(CreatePartitionsRequest(topics=[grown]), 3).results[0].error_code)
+    return int(client.call(CreatePartitionsRequest(topics=[grown], timeout_ms=1000), 3).results[0].error_code)
 
 
 def _delete(client: RawClient) -> int:
-    return int(client.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")]), 6).responses[0].error_code)
+    return int(
+        client.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")], timeout_ms=1000), 6)
+        .responses[0]
+        .error_code
+    )
 
 
 def _delete_records(client: RawClient) -> int:

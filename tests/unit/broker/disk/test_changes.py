@@ -234,7 +234,9 @@ def _users(admin: fencepost.Admin) -> None:
 
 WRITERS: dict[str, Callable[[RawClient, fencepost.Admin], object]] = {
     "create": lambda client, _: client.create_topic("new", 1),
-    "delete": lambda client, _: client.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6),
+    "delete": lambda client, _: client.call(
+        DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6
+    ),
     "grow": lambda _, admin: admin.create_partitions("t", 3),
     "ask": lambda client, _: client.call(MetadataRequest(topics=[MetadataRequestTopic(name="asked")]), 9),
     "coordinator": lambda client, _: client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4),

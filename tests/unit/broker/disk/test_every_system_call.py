@@ -114,7 +114,7 @@ class World:
         self.topics[name] = None if answer is None else answer.topics[0].error_code == ErrorCode.NONE
 
     def delete(self, name: str) -> None:
-        answer = self.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)]), 6)
+        answer = self.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000), 6)
         if self.topics[name]:
             self.topics[name] = None if answer is None else answer.responses[0].error_code != ErrorCode.NONE
 
@@ -192,7 +192,9 @@ class World:
 def topics(world: World) -> None:
     world.create("new", 2)
     world.produce(("new", 1), b"new-1")
-    answer = world.ask(CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)]), 3)
+    answer = world.ask(
+        CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)], timeout_ms=1000), 3
+    )
     if answer is not None and answer.results[0].error_code == ErrorCode.NONE:
         world.produce(("t", 1), b"t-1")
     world.delete("u")

@@ -221,7 +221,7 @@ def test_the_number_of_series_has_a_bound(driver: BrokerDriver, monkeypatch: pyt
     assert list(seen.traffic) == list(seen.topic_bytes) == ["t", "u", "v"]
     assert set(seen.logs) == {("v", 0), ("w", 0)}
     assert seen.gauges["hidden_series"] == 1 + 2
-    driver.ask(DeleteTopicsRequest(topic_names=["t"]), 3)
+    driver.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)
     assert list(look(driver).traffic) == ["u", "v", "w"]
     assert numbers(look(driver), "w")[0] == 4
 

@@ -33,7 +33,7 @@ def create(driver: BrokerDriver, name: str, partitions: int = 1) -> int:
 
 
 def delete(driver: BrokerDriver, name: str) -> int:
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000)
     return int(driver.ask(request, 6).responses[0].error_code)
 
 
@@ -125,7 +125,7 @@ def test_a_catalogue_from_before_the_topic_was_made_anew(driver: BrokerDriver) -
 
 def test_a_catalogue_from_before_the_topic_grew(driver: BrokerDriver) -> None:
     old = driver.disk.read_bytes(CATALOGUE[0])
-    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=3, assignments=None)])
+    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=3, assignments=None)], timeout_ms=1000)
     driver.ask(grow, 3)
     driver.ask(produce("a", batch(b"third"), partition=2), 9)
     for name in CATALOGUE:
@@ -292,7 +292,7 @@ def test_a_topic_whose_records_cannot_be_removed_is_deleted_all_the_same(
 ) -> None:
     driver.ask(produce("b", batch(b"other")), 9)
     driver.disk.fail_next_read()
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="a"), DeleteTopicState(name="b")])
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="a"), DeleteTopicState(name="b")], timeout_ms=1000)
     answer = driver.ask(request, 6)
     assert [topic.error_code for topic in answer.responses] == [ErrorCode.NONE] * 2
     assert known(driver) == {}

@@ -22,7 +22,11 @@ def create(driver: BrokerDriver, name: str) -> int:
 
 
 def delete(driver: BrokerDriver, name: str) -> int:
-    return int(driver.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)]), 6).responses[0].error_code)
+    return int(
+        driver.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000), 6)
+        .responses[0]
+        .error_code
+    )
 
 
 def names(driver: BrokerDriver) -> set[str]:

@@ -25,7 +25,7 @@ def create(driver: BrokerDriver, name: str = "a", partitions: int = 1) -> None:
 
 
 def delete(driver: BrokerDriver, name: str = "a") -> None:
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000)
     assert driver.ask(request, 6).responses[0].error_code == 0
 
 
@@ -141,7 +141,7 @@ def test_records_that_others_wrote_and_that_were_deleted_again(driver: BrokerDri
 def test_a_partition_that_was_added_later(driver: BrokerDriver) -> None:
     delete(driver)
     create(driver)
-    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=2, assignments=None)])
+    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=2, assignments=None)], timeout_ms=1000)
     assert driver.ask(grow, 3).results[0].error_code == 0
     assert send(driver, 0, 9, partition=1) == (0, 0)
 

@@ -35,7 +35,7 @@ def create(driver: BrokerDriver, name: str, partitions: int = 1, **configs: str)
 def test_topics_survive_a_power_loss() -> None:
     driver = BrokerDriver()
     assert create(driver, "a", 3, retention_ms="1000") == ErrorCode.NONE
-    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=5, assignments=None)])
+    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=5, assignments=None)], timeout_ms=1000)
     assert driver.ask(grow, 3).results[0].error_code == ErrorCode.NONE
     before = driver.ask(MetadataRequest(topics=None), 12).topics
     driver.crash(1)
@@ -54,7 +54,7 @@ def test_a_new_topic_of_an_old_name_is_empty_even_when_the_old_directory_was_lef
     leftover = driver.disk.read_bytes("a-0/00000000000000000000.log")
     metadata = driver.disk.read_bytes("a-0/partition.metadata")
     assert b"old" in leftover
-    delete = DeleteTopicsRequest(topics=[DeleteTopicState(name="a")])
+    delete = DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], timeout_ms=1000)
     assert driver.ask(delete, 6).responses[0].error_code == ErrorCode.NONE
     driver.disk.makedirs("a-0")
     driver.disk.write_atomic("a-0/00000000000000000000.log", leftover)
@@ -69,7 +69,7 @@ def test_fetches_that_wait_for_a_deleted_topic_are_answered() -> None:
     driver = BrokerDriver()
     create(driver, "a")
     waiting = driver.send(fetch("a", max_wait_ms=60_000), 12)
-    driver.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="a")]), 6, connection=2)
+    driver.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], timeout_ms=1000), 6, connection=2)
     assert driver.answer(waiting).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

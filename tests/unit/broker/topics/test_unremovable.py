@@ -39,7 +39,7 @@ def create(driver: BrokerDriver, name: str) -> int:
 
 
 def delete(driver: BrokerDriver, name: str) -> int:
-    answer = driver.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)]), 6)
+    answer = driver.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000), 6)
     return int(answer.responses[0].error_code)
 
 
@@ -108,7 +108,7 @@ def test_of_a_directory_that_is_a_link_the_link_is_removed(tmp_path: Path, caplo
 def begin_to_delete(driver: BrokerDriver) -> int:
     """Ask to delete topic t, and let the time of `remove_deleted` come while the file of topics is being written."""
     driver.auto_write = False
-    asked = driver.send(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6)
+    asked = driver.send(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
     driver.pass_time(1_500)
     assert driver.writes and driver.answer(asked) is None
     return asked
