@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -112,6 +113,16 @@ def test_a_damaged_batch_is_refused_alike_in_both_forms(driver: BrokerDriver, na
     with engine(name):
         result = driver.ask(produce("t", damaged(batch(b"v"))), 9).partitions[0]
     assert result.error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_the_end_of_failed_writes_is_logged_on_the_straight_path(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "fencepost.broker.produce")
+    driver = started({"fsync": "never"})
+    driver.disk.fail_next_write(within="t-0")
+    for _ in range(3):
+        driver.ask(produce("t", batch(b"v")), 9)
+    assert straight(driver) == 3
+    assert [message.endswith("accepts records again") for message in caplog.messages] == [False, True]
 
 
 def several(*batches: tuple[int, bytes]) -> ProduceRequest:

@@ -19,13 +19,14 @@ class FailedWrites:
         self._metrics = metrics
         self._log = log
         self._paces = Paces()
-        self._failing: set[str] = set()
+        self.failing: set[str] = set()
+        """Partitions whose last write was refused."""
 
     def failed(self, now_ms: int, partition: str, reason: str, *, is_full: bool) -> None:
         """Report that a write to a partition was refused. `is_full`: the disk is full."""
         self._metrics.count("storage_errors")
-        if len(self._failing) < _MOST_FAILING:
-            self._failing.add(partition)
+        if len(self.failing) < _MOST_FAILING:
+            self.failing.add(partition)
         if times := self._paces.hit(now_ms, partition):
             code = " (FP104)" if is_full else ""
             again = f"; {times} times since the last such message" if times > 1 else ""
@@ -33,6 +34,6 @@ class FailedWrites:
 
     def written(self, partition: str) -> None:
         """Report a write that succeeded."""
-        if partition in self._failing:
-            self._failing.remove(partition)
+        if partition in self.failing:
+            self.failing.remove(partition)
             self._log.info("%s accepts records again", partition)

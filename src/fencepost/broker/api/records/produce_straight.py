@@ -149,8 +149,11 @@ def _append(
         if isinstance(outcome, Appended) and outcome.is_usual:
             usual.append(outcome)
     if len(usual) == len(targets) and not _must_wait(core, connection):
+        failing = core.failed_writes.failing
         for _, header, partition, _ in targets:
             core.durability.appended(partition)
+            if failing:
+                core.failed_writes.written(partition.directory)
             partition.topic.traffic.wrote(header)
         frame = _encoded(asked, usual)
         core.answer_at_once(connection, _API_KEY, began_ms, frame)
