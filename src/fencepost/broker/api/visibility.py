@@ -33,4 +33,4 @@ def when_ends_are_visible(
 
 def _awaits_markers(partition: Partition | None) -> bool:
     log = None if partition is None else partition.opened
-    return log is not None and log.producers.awaits_markers
+    return log is not None and bool(log.producers.undurable)

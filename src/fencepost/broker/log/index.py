@@ -68,13 +68,15 @@ class IndexFile:
 class _Index:
     """Base of both indexes: a column of relative offsets, and a column of positions or timestamps."""
 
-    __slots__ = ("_base", "_file", "_flushed", "_offsets", "_values")
+    __slots__ = ("_base", "_file", "_flushed", "_values", "ends")
     VALUES: ClassVar[str]
     """The type of the second column, as `array` calls it."""
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
         self._file = IndexFile(files, path)
         self._base = base_offset
+        self.ends: array[int]
+        """Last offset of each indexed batch, relative to the base offset."""
         self._forget()
 
     def _forget(self) -> None:
@@ -82,16 +84,16 @@ class _Index:
 
     def _take(self, offsets: array[int], values: array[int]) -> None:
         """Load the entries of the file."""
-        self._offsets, self._values = offsets, values
+        self.ends, self._values = offsets, values
         self._flushed = len(offsets)  # number of entries in the file
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self.ends)
 
     def truncate(self, offset: int) -> None:
         """Drop entries of batches that end at or after `offset`."""
-        slot = bisect_right(self._offsets, min(offset - 1 - self._base, 2**31 - 1))
-        del self._offsets[slot:]
+        slot = bisect_right(self.ends, min(offset - 1 - self._base, 2**31 - 1))
+        del self.ends[slot:]
         del self._values[slot:]
         self._flushed = min(self._flushed, slot)
 
@@ -104,7 +106,7 @@ class _Index:
     @property
     def is_flushed(self) -> bool:
         """True if the file has every entry."""
-        return self._flushed == len(self._offsets)
+        return self._flushed == len(self.ends)
 
     def unload(self) -> None:
         """Drop the entries from memory. All of them are in the file."""
@@ -141,29 +143,29 @@ class OffsetIndex(_Index):
         return True
 
     def add(self, last_offset: int, position: int) -> None:
-        self._offsets.append(last_offset - self._base)
+        self.ends.append(last_offset - self._base)
         self._values.append(position)
 
     def entry(self, offset: int) -> tuple[int, int] | None:
         """Return (last offset, position) of the last indexed batch whose last offset is not above `offset`."""
-        slot = bisect_right(self._offsets, min(offset - self._base, 2**31 - 1)) - 1
-        return (self._base + self._offsets[slot], self._values[slot]) if slot >= 0 else None
+        slot = bisect_right(self.ends, min(offset - self._base, 2**31 - 1)) - 1
+        return (self._base + self.ends[slot], self._values[slot]) if slot >= 0 else None
 
     def positions(self) -> list[int]:
         return list(self._values)
 
     def last(self) -> tuple[int, int] | None:
         """Return (last offset, position) of the last entry."""
-        return (self._base + self._offsets[-1], self._values[-1]) if self._offsets else None
+        return (self._base + self.ends[-1], self._values[-1]) if self.ends else None
 
     def flush(self) -> None:
         """Write the entries that the file lacks. Raises OSError; another call then writes them again."""
-        pairs: array[int] = array("i", bytes(_ENTRY_BYTES * (len(self._offsets) - self._flushed)))
-        pairs[0::2], pairs[1::2] = self._offsets[self._flushed :], self._values[self._flushed :]
+        pairs: array[int] = array("i", bytes(_ENTRY_BYTES * (len(self.ends) - self._flushed)))
+        pairs[0::2], pairs[1::2] = self.ends[self._flushed :], self._values[self._flushed :]
         if sys.byteorder == "little":
             pairs.byteswap()
         self._file.store(self._flushed * _ENTRY_BYTES, pairs.tobytes())
-        self._flushed = len(self._offsets)
+        self._flushed = len(self.ends)
 
 
 class TimeIndex(_Index):
@@ -191,7 +193,7 @@ class TimeIndex(_Index):
         """Add an entry, unless its timestamp is not larger than the last one's, as in Kafka."""
         if timestamp >= 0 and (not self._values or timestamp > self._values[-1]):
             self._values.append(timestamp)
-            self._offsets.append(last_offset - self._base)
+            self.ends.append(last_offset - self._base)
 
     def entry(self, timestamp: int) -> tuple[int, int] | None:
         """Return (timestamp, offset) of the last entry older than `timestamp`.
@@ -199,19 +201,19 @@ class TimeIndex(_Index):
         All records up to that offset are older, too.
         """
         slot = bisect_right(self._values, timestamp - 1) - 1
-        return (self._values[slot], self._base + self._offsets[slot]) if slot >= 0 else None
+        return (self._values[slot], self._base + self.ends[slot]) if slot >= 0 else None
 
     def newest_up_to(self, offset: int) -> tuple[int, int] | None:
         """Return (timestamp, offset) of the last entry whose offset is not above `offset`."""
-        slot = bisect_right(self._offsets, min(offset - self._base, 2**31 - 1)) - 1
-        return (self._values[slot], self._base + self._offsets[slot]) if slot >= 0 else None
+        slot = bisect_right(self.ends, min(offset - self._base, 2**31 - 1)) - 1
+        return (self._values[slot], self._base + self.ends[slot]) if slot >= 0 else None
 
     def last(self) -> tuple[int, int]:
         """Return (largest timestamp, last offset of its batch); (-1, base offset) if empty."""
-        return (self._values[-1], self._base + self._offsets[-1]) if self._offsets else (-1, self._base)
+        return (self._values[-1], self._base + self.ends[-1]) if self.ends else (-1, self._base)
 
     def flush(self) -> None:
         """Write the entries that the file lacks. Raises OSError; another call then writes them again."""
-        data = b"".join(map(_TIME_ENTRY.pack, self._values[self._flushed :], self._offsets[self._flushed :]))
+        data = b"".join(map(_TIME_ENTRY.pack, self._values[self._flushed :], self.ends[self._flushed :]))
         self._file.store(self._flushed * _TIME_ENTRY.size, data)
-        self._flushed = len(self._offsets)
+        self._flushed = len(self.ends)

@@ -48,9 +48,11 @@ from fencepost.protocol.records.walk import section_of
 __all__ = ["PartitionLog"]
 
 _LEADER_EPOCH: Final = 0
-_RECENT_MAX: Final = 128
+_RECENT_FIRST, _RECENT_MAX = 8, 128  # entries
 MOST_INDEXED: Final = 2**31 - 1  # most bytes and offsets of a segment, limited by the size of index entries
 _INDEXES_KEPT: Final = 4  # closed segments whose indexes are in memory
+
+_new = tuple.__new__
 
 
 class PartitionLog:
@@ -82,8 +84,9 @@ class PartitionLog:
         self._begin = begin
         self._is_writing = False  # a snapshot is being written, or about to be
         self._bytes_since_snapshot = self._batches_since_snapshot = 0
-        # last offset and position of the last batches of the active segment; lists would take five times the memory
+        # Last offset and position of the last batches of the active segment. Lists would take five times the memory.
         self._recent_last, self._recent_positions = array("q"), array("q")
+        self._recent = 0  # number of their entries in use
         self._indexed: dict[Segment, None] = {}  # closed segments with indexes in memory, the longest unused first
 
     @classmethod
@@ -153,22 +156,23 @@ class PartitionLog:
         checked: Checked | None = None,
     ) -> Appended | Duplicate | Rejected:
         """Append a client's batch: see `admitted` and `check_batch`. If `decompress` raises, nothing changes."""
-        found = admitted(batch, self.config, now_ms, decompress, header, checked)
+        config, producers = self.config, self.producers
+        found = admitted(batch, config, now_ms, decompress, header, checked)
         if isinstance(found, Flaw):
             return found.rejected(self.log_start_offset)
         (header, batch), unknown, earlier, facts = found, False, False, None
         if header.producer_id >= 0:
-            facts = facts_of(header)
-            kafka_rules = self.config.producer_state_check == "kafka"
-            verdict = self.producers.check(facts, produce_version=produce_version, kafka_rules=kafka_rules)
+            facts, state = facts_of(header), producers.get(header.producer_id)
+            kafka_rules = config.producer_state_check == "kafka"
+            verdict = producers.check(state, facts, produce_version=produce_version, kafka_rules=kafka_rules)
             if verdict is not None:
                 if isinstance(verdict, ProducerRefusal):
                     return self._refused(verdict)
                 _, _, base_offset, last_offset, timestamp_ms = verdict.batch
                 return Duplicate(base_offset, last_offset, timestamp_ms, self.log_start_offset)
-            if header.base_sequence != 0 and self.producers.get(header.producer_id) is None:
-                unknown = not (earlier := self.producers.is_earlier(header.producer_id))
-        append_time = now_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
+            if header.base_sequence != 0 and state is None:
+                unknown = not (earlier := producers.is_earlier(header.producer_id))
+        append_time = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
         timestamp_ms = header.max_timestamp if append_time < 0 else append_time
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
@@ -176,9 +180,9 @@ class PartitionLog:
         if (refused := self._write(parts, len(batch), last_offset, timestamp_ms, now_ms)) is not None:
             return refused
         if facts is not None:
-            self.producers.note_batch(facts, base_offset, last_offset, timestamp_ms)
+            producers.note_batch(facts, base_offset, last_offset, timestamp_ms)
         self._appended()
-        return Appended(base_offset, last_offset, append_time, self.log_start_offset, unknown, earlier)
+        return _new(Appended, (base_offset, last_offset, append_time, self.log_start_offset, unknown, earlier))
 
     def append_internal(
         self, records: Pairs, now_ms: int, *, producer_id: int = -1, producer_epoch: int = -1
@@ -265,7 +269,7 @@ class PartitionLog:
             return self._storage_error()
         segment = self.segments[-1]
         try:
-            if self._point is not None:
+            if self._point is not None and not self._point.has_places:
                 self._point.take_places()
             if segment.size and self._must_roll(segment, size, last_offset, timestamp, now_ms):
                 segment = self._roll()
@@ -282,12 +286,24 @@ class PartitionLog:
         segment.touched_ms = now_ms
         self.log_end_offset = segment.next_offset = last_offset + 1
         segment.note(last_offset, timestamp, position, size, self.config.index_interval_bytes)
-        self._recent_last.append(last_offset)
-        self._recent_positions.append(position)
-        if len(self._recent_last) > _RECENT_MAX:
-            del self._recent_last[: _RECENT_MAX // 2], self._recent_positions[: _RECENT_MAX // 2]
+        recent = self._recent
+        if recent == len(self._recent_last):
+            recent = self._make_room_for_recent()
+        self._recent_last[recent], self._recent_positions[recent] = last_offset, position
+        self._recent = recent + 1
         self._bytes_since_snapshot += size
         return None
+
+    def _make_room_for_recent(self) -> int:
+        """Let the arrays of recent batches grow, or drop their first half. Return the number of entries."""
+        last, positions, count = self._recent_last, self._recent_positions, self._recent
+        if count == _RECENT_MAX:
+            del last[: count // 2], positions[: count // 2]
+            count //= 2
+        added = bytes(8 * max(_RECENT_FIRST, count))
+        last.frombytes(added)
+        positions.frombytes(added)
+        return count
 
     def _appended(self) -> None:
         """Take a snapshot if one is due, after the producer state was updated."""
@@ -319,7 +335,7 @@ class PartitionLog:
         grown, config = segment.size + size, self.config
         if grown > MOST_INDEXED or last_offset - segment.base_offset > MOST_INDEXED:
             return True
-        if grown <= config.segment_bytes and len(segment.offsets) * 8 < config.segment_index_bytes:
+        if grown <= config.segment_bytes and len(segment.offsets.ends) * 8 < config.segment_index_bytes:
             first = segment.first_timestamp if segment.first_timestamp >= 0 else segment.first_batch_timestamp()
             if first < 0 or (timestamp if timestamp >= 0 else now_ms) - first <= config.segment_ms:
                 return False
@@ -352,6 +368,7 @@ class PartitionLog:
         segment.reset_indexes()
         self.segments.append(segment)
         self._recent_last, self._recent_positions = array("q"), array("q")
+        self._recent = 0
         self._take_snapshot()
         if self.config.fsync == "never":
             self._sync_now()
@@ -420,7 +437,8 @@ class PartitionLog:
     def _advance(self, high_watermark: int) -> None:
         if high_watermark > self.high_watermark:
             self.high_watermark = high_watermark
-            self.producers.high_watermark_moved(high_watermark)
+            if self.producers.undurable:
+                self.producers.high_watermark_moved(high_watermark)
 
     def prepare_snapshot(self) -> None:
         """Let the next sync write a producer snapshot. A start scans only the log after it."""
@@ -501,13 +519,14 @@ class PartitionLog:
     def locate(self, number: int, offset: int) -> tuple[int, int, int]:
         """Return the result of `Segment.locate`, using the remembered positions of the last batches."""
         segment = self.segments[number]
-        if number == len(self.segments) - 1 and self._recent_last and offset > self._recent_last[0]:
-            slot = bisect_left(self._recent_last, offset)
-            if slot == len(self._recent_last):
+        recent = self._recent
+        if number == len(self.segments) - 1 and recent and offset > self._recent_last[0]:
+            slot = bisect_left(self._recent_last, offset, 0, recent)
+            if slot == recent:
                 return segment.size, segment.next_offset, 0
             position = self._recent_positions[slot]
             following = slot + 1
-            end = self._recent_positions[following] if following < len(self._recent_positions) else segment.size
+            end = self._recent_positions[following] if following < recent else segment.size
             return position, self._recent_last[slot - 1] + 1, end - position
         self._use_indexes(segment)
         return segment.locate(offset)

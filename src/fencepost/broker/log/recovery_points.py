@@ -43,11 +43,13 @@ class _Slot(NamedTuple):
 class RecoveryPoint:
     """The recovery point of one partition."""
 
-    __slots__ = ("_owner", "_pair", "_turn", "offset", "partition", "topic_id")
+    __slots__ = ("_owner", "_pair", "_turn", "has_places", "offset", "partition", "topic_id")
 
     def __init__(self, owner: RecoveryPoints, topic_id: UUID, partition: int) -> None:
         self._owner = owner
         self._pair = -1
+        self.has_places = False
+        """Slots are allocated."""
         self._turn = 0
         self.topic_id = topic_id
         self.partition = partition
@@ -57,11 +59,13 @@ class RecoveryPoint:
     def found(self, pair: int, turn: int, offset: int) -> None:
         """Load the point from disk."""
         self._pair, self._turn, self.offset = pair, turn, offset
+        self.has_places = True
 
     def take_places(self) -> None:
-        """Allocate the slots for a later `move`. Raises OSError."""
-        if self._pair < 0:
+        """Allocate the slots for a later `move`, unless `has_places`. Raises OSError."""
+        if not self.has_places:
             self._pair = self._owner.take()
+            self.has_places = True
 
     def move(self, offset: int) -> None:
         """Note that everything below `offset` is synced.
@@ -88,6 +92,7 @@ class RecoveryPoint:
     def release(self) -> int:
         """Release the slots. Return their pair, -1 if there was none."""
         pair, self._pair, self.offset = self._pair, -1, -1
+        self.has_places = False
         return pair
 
 

@@ -94,45 +94,49 @@ def admitted(
         if isinstance(parsed, Flaw):
             return parsed
         header = parsed
-    view = memoryview(batch)
-    flaw = _inspect_whole(view, header, config, is_sound=checked is not None)
-    if flaw is not None:
+    size, whole = len(batch), LENGTH_PREFIX_BYTES + header.batch_length
+    if size != whole or whole > config.max_message_bytes:
+        return _wrong_size(size, whole, config)
+    if checked is None and (flaw := _inspect_header(batch, header)) is not None:
         return flaw
-    section: Buffer = view[HEADER_BYTES:]
+    has_own_times = config.message_timestamp_type == "CreateTime"
+    if has_own_times and header.attributes & LOG_APPEND_TIME:
+        return Flaw(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
+    section: Buffer | None = None
     if checked is None:
-        try:
-            if header.attributes & CODEC_MASK:
-                section = decompress(header, view)
-            checked = check_records(section, header.record_count, header.base_timestamp)
-        except CorruptBatch as error:
-            return Flaw(ErrorCode.INVALID_RECORD, str(error))
-    flaw = _inspect_records(header, section, checked, config, now_ms)
-    if flaw is not None:
-        return flaw
+        inspected = _inspect_records(batch, header, config, decompress)
+        if isinstance(inspected, Flaw):
+            return inspected
+        section, checked = inspected
+    if checked.without_key >= 0 and config.compacted:
+        what = "a compacted topic takes no record without a key"
+        return _flaw(header, batch, section, ErrorCode.INVALID_RECORD, lambda record: record.key is None, what)
+    if has_own_times:
+        newest = now_ms + config.message_timestamp_after_max_ms
+        oldest = now_ms - config.message_timestamp_before_max_ms
+        if checked.max_timestamp > newest or (checked.min_timestamp < oldest and checked.min_timestamp != -1):
+            return _flaw(
+                *(header, batch, section, ErrorCode.INVALID_TIMESTAMP),
+                lambda record: record.timestamp != -1 and not oldest <= record.timestamp <= newest,
+                f"its timestamp is too far from the broker's time {now_ms}",
+            )
     if checked.max_timestamp == header.max_timestamp and config.compression_type == "producer":
         return header, batch
-    return _stored_form(header, section, checked, batch, config)
+    return _stored_form(header, _section_of(batch, section), checked, batch, config)
 
 
-def _inspect_whole(batch: memoryview, header: BatchHeader, config: LogConfig, *, is_sound: bool) -> Flaw | None:
-    """Return the flaw of the one batch in `batch` apart from its records, or None."""
-    size = len(batch)
-    whole = LENGTH_PREFIX_BYTES + header.batch_length
+def _section_of(batch: Buffer, section: Buffer | None) -> Buffer:
+    """Return the decompressed records, or those in the batch if none were decompressed."""
+    return memoryview(batch)[HEADER_BYTES:] if section is None else section
+
+
+def _wrong_size(size: int, whole: int, config: LogConfig) -> Flaw:
+    """Return the flaw of a batch with `size` bytes, whose header announces `whole`."""
     if whole > size:
         return _refused_whole(ErrorCode.INVALID_RECORD, f"a batch of {whole} bytes, {size} are there")
     if whole > config.max_message_bytes:
         return _too_large(whole, config)
-    if whole < size:
-        return _refused_whole(ErrorCode.INVALID_RECORD, "more than one batch")
-    if not is_sound:
-        if not verify_crc(batch):
-            return _refused_whole(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch is wrong")
-        flaw = _inspect_header(header)
-        if flaw is not None:
-            return flaw
-    if config.message_timestamp_type == "CreateTime" and header.attributes & LOG_APPEND_TIME:
-        return Flaw(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
-    return None
+    return _refused_whole(ErrorCode.INVALID_RECORD, "more than one batch")
 
 
 def _stored_form(
@@ -165,7 +169,10 @@ def _refused_whole(code: ErrorCode, message: str) -> Flaw:
     return Flaw(code, message, tells_log_start=False)
 
 
-def _inspect_header(header: BatchHeader) -> Flaw | None:
+def _inspect_header(batch: Buffer, header: BatchHeader) -> Flaw | None:
+    """Return the flaw of a batch apart from its size and its records, or None."""
+    if not verify_crc(batch):
+        return _refused_whole(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch is wrong")
     attributes, count = header.attributes, header.record_count
     flaw = None
     if count <= 0 or header.last_offset_delta != count - 1:
@@ -186,42 +193,47 @@ def _inspect_header(header: BatchHeader) -> Flaw | None:
 
 
 def _inspect_records(
-    header: BatchHeader, section: Buffer, checked: Checked, config: LogConfig, now_ms: int
-) -> Flaw | None:
-    """Return the flaw of single records under the topic's settings, or None. `section`: the decompressed records."""
+    batch: Buffer, header: BatchHeader, config: LogConfig, decompress: Decompress
+) -> tuple[Buffer, Checked] | Flaw:
+    """Return the decompressed records and facts about them, or their flaw."""
+    section: Buffer = memoryview(batch)[HEADER_BYTES:]
+    try:
+        if header.attributes & CODEC_MASK:
+            section = decompress(header, memoryview(batch))
+        checked = check_records(section, header.record_count, header.base_timestamp)
+    except CorruptBatch as error:
+        return Flaw(ErrorCode.INVALID_RECORD, str(error))
+    flaw = _inspect_sizes(header, section, config) if header.attributes & CODEC_MASK else None
+    return (section, checked) if flaw is None else flaw
+
+
+def _inspect_sizes(header: BatchHeader, section: Buffer, config: LogConfig) -> Flaw | None:
+    """Return the flaw of decompressed records that are too large, or None.
+
+    Kafka counts decompressed bytes. Other batches' records are limited by max.message.bytes.
+    """
     most = config.max_decompressed_record_bytes
-    # Kafka counts decompressed bytes. Other batches' records are limited by max.message.bytes.
-    if header.attributes & CODEC_MASK and len(section) > most:
+    if len(section) > most:
         sizes = record_sizes(section, header.record_count)
         large = [number for number, size in enumerate(sizes) if size > most]
         if large:
             what = f"larger than max.decompressed.message.bytes ({most}) when decompressed"
             errors = tuple(RecordError(number, what) for number in large[:_RECORD_ERRORS_MAX])
             return Flaw(ErrorCode.INVALID_RECORD, f"record {large[0]} of the batch: {what}", errors)
-    if checked.without_key >= 0 and config.compacted:
-        what = "a compacted topic takes no record without a key"
-        return _flaw(header, section, ErrorCode.INVALID_RECORD, lambda record: record.key is None, what)
-    if config.message_timestamp_type != "CreateTime":
-        return None
-    newest = now_ms + config.message_timestamp_after_max_ms
-    oldest = now_ms - config.message_timestamp_before_max_ms
-    if checked.max_timestamp <= newest and (checked.min_timestamp >= oldest or checked.min_timestamp == -1):
-        return None
-    return _flaw(
-        header,
-        section,
-        ErrorCode.INVALID_TIMESTAMP,
-        lambda record: record.timestamp != -1 and not oldest <= record.timestamp <= newest,
-        f"its timestamp is too far from the broker's time {now_ms}",
-    )
+    return None
 
 
 def _flaw(
-    header: BatchHeader, section: Buffer, code: ErrorCode, is_wrong: Callable[[WalkedRecord], bool], what: str
+    header: BatchHeader,
+    batch: Buffer,
+    section: Buffer | None,
+    code: ErrorCode,
+    is_wrong: Callable[[WalkedRecord], bool],
+    what: str,
 ) -> Flaw:
     """Return a flaw that names the wrong records, up to a limit."""
     errors = []
-    for number, record in enumerate(walk(header, section)):
+    for number, record in enumerate(walk(header, _section_of(batch, section))):
         if is_wrong(record):
             errors.append(RecordError(number, what))
             if len(errors) == _RECORD_ERRORS_MAX:

@@ -49,7 +49,7 @@ class Durability:
         """Record an append to the partition."""
         self._appended += 1
         self._dirty[partition] = None
-        if not self.waits:
+        if partition.waiting and not self.waits:
             self._advanced(partition)
 
     def when_durable(self, now_ms: int, action: Callable[[int], None]) -> None:
@@ -69,7 +69,9 @@ class Durability:
 
     def next_sync(self, *, forced: bool = False) -> Sync | None:
         """Return the sync to begin now, or None. `forced` begins one that nothing waits for (fsync=interval)."""
-        if self._under_way is not None or not (self._extra or (self._dirty and (forced or self._is_wanted()))):
+        if self._under_way is not None or not (
+            self._extra or (self._dirty and (forced or (self.waits and self._is_wanted())))
+        ):
             return None
         covered: _Covered = []
         for partition in self._dirty:
@@ -84,12 +86,12 @@ class Durability:
         return Sync(self._token, files + [file for own, _ in extra for file in own])
 
     def _is_wanted(self) -> bool:
-        """Return true if a request, or a reader of a topic, waits for a sync.
+        """Return true if a request, or a reader of a topic, waits for a sync of the dirty partitions.
 
         Records of internal topics for which nothing waits, such as completed transactions, go with the next sync. If
         they are lost, the next start repeats them.
         """
-        return self.waits and (bool(self._waiting) or not all(partition.topic.internal for partition in self._dirty))
+        return bool(self._waiting) or not all(partition.topic.internal for partition in self._dirty)
 
     def synced(self, now_ms: int, token: int, failed: Sequence[tuple[File, OSError]] = ()) -> None:
         """Finish the sync with this token: advance the high watermarks and run what waited.

@@ -39,10 +39,22 @@ class Partition:
 class Topic:
     """A topic. `partitions` are in order of their numbers."""
 
-    __slots__ = ("config", "given", "log_config", "name", "partitions", "replacement", "topic_id", "traffic")
+    __slots__ = (
+        "config",
+        "given",
+        "internal",
+        "log_config",
+        "name",
+        "partitions",
+        "replacement",
+        "topic_id",
+        "traffic",
+    )
 
     def __init__(self, name: str, topic_id: UUID, given: Mapping[str, str], broker: BrokerConfig) -> None:
         self.name = name
+        self.internal = is_internal(name)
+        """True for the broker's internal topics."""
         self.topic_id = topic_id
         self.given = dict(given)
         self.config = TopicConfig(self.given, broker)
@@ -51,11 +63,6 @@ class Topic:
         self.partitions: list[Partition] = []
         self.replacement = Replacement()
         self.traffic = TopicTraffic()
-
-    @property
-    def internal(self) -> bool:
-        """True for the broker's internal topics."""
-        return is_internal(self.name)
 
     def partition(self, index: int) -> Partition | None:
         """Return the partition with this number, or None."""

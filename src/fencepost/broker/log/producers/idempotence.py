@@ -50,6 +50,7 @@ _SEQUENCES: Final = 2**31
 _SEEN_MAX: Final = 2**30  # a larger distance cannot be distinguished from a wrapped sequence
 
 _ENDED: Final = struct.Struct(">hiq")
+_new = tuple.__new__
 
 TRUE_LOG_START: Final = 0
 NO_LOG_START: Final = -1
@@ -259,9 +260,8 @@ def apply_batch(
         follows = state.last_sequence >= 0 and batch.first_sequence == (state.last_sequence + 1) % _SEQUENCES
         state.seen = min(state.seen + count, _SEEN_MAX) if follows else count
         state.last_sequence = batch.last_sequence
-        state.batches.append(
-            LastBatch(batch.first_sequence, batch.last_sequence, base_offset, last_offset, timestamp_ms)
-        )
+        remembered = (batch.first_sequence, batch.last_sequence, base_offset, last_offset, timestamp_ms)
+        state.batches.append(_new(LastBatch, remembered))
         if len(state.batches) > LAST_BATCHES:
             del state.batches[0]
     state.last_offset = last_offset

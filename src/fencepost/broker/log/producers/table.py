@@ -29,6 +29,8 @@ from fencepost.protocol.records.markers import Marker
 
 __all__ = ["ProducerTable"]
 
+_new = tuple.__new__
+
 
 class ProducerTable:
     """The producer states of a partition. Only the partition's log changes them."""
@@ -37,9 +39,8 @@ class ProducerTable:
         self._states: dict[int, ProducerState] = {}
         self._ended: dict[int, bytes] = {}  # packed states with only an epoch left
         self._open: OrderedDict[int, int] = OrderedDict()  # producer id -> first offset, ascending by offset
-        self._undurable: deque[tuple[int, int]] = (
-            deque()
-        )  # (offset of the marker, first offset), markers above the high watermark
+        self.undurable: deque[tuple[int, int]] = deque()
+        """(Offset of the marker, first offset) of the transactions whose marker is not below the high watermark yet."""
         self._fences: dict[int, int] = {}
         self.earlier_below = 0
         """Producer ids below this one were allocated before this topic replaced a deleted one of the same name."""
@@ -91,19 +92,14 @@ class ProducerTable:
         A marker is durable once it is below the high watermark.
         """
         first = self.first_open_offset()
-        if not self._undurable:
+        if not self.undurable:
             return first
-        waiting = min(offset for _, offset in self._undurable)
+        waiting = min(offset for _, offset in self.undurable)
         return waiting if first is None else min(first, waiting)
 
-    @property
-    def awaits_markers(self) -> bool:
-        """True if a marker is not below the high watermark yet."""
-        return bool(self._undurable)
-
     def high_watermark_moved(self, high_watermark: int) -> None:
-        while self._undurable and self._undurable[0][0] < high_watermark:
-            self._undurable.popleft()
+        while self.undurable and self.undurable[0][0] < high_watermark:
+            self.undurable.popleft()
 
     def fence(self, producer_id: int, epoch: int) -> None:
         self._fences[producer_id] = max(epoch, self._fences.get(producer_id, -1))
@@ -112,9 +108,12 @@ class ProducerTable:
         """Return true if the producer may have written to a deleted topic of the same name."""
         return producer_id < self.earlier_below
 
-    def check(self, facts: BatchFacts, *, produce_version: int, kafka_rules: bool) -> Repeat | ProducerRefusal | None:
+    def check(
+        self, state: ProducerState | None, facts: BatchFacts, *, produce_version: int, kafka_rules: bool
+    ) -> Repeat | ProducerRefusal | None:
+        """Check a client's batch. `state` is the result of `get`."""
         return check_batch(
-            self.get(facts.producer_id),
+            state,
             facts,
             fenced_below=self._fences.get(facts.producer_id, -1) if self._fences else -1,
             produce_version=produce_version,
@@ -135,10 +134,12 @@ class ProducerTable:
 
     def note_batch(self, facts: BatchFacts, base_offset: int, last_offset: int, timestamp_ms: int) -> None:
         """Update the state for an appended batch."""
-        state = self._known(facts.producer_id)
-        self.awaited.pop(facts.producer_id, None)
+        producer_id = facts.producer_id
+        state = self._states.get(producer_id) or self._known(producer_id)
+        if self.awaited:
+            self.awaited.pop(producer_id, None)
         if apply_batch(state, facts, base_offset=base_offset, last_offset=last_offset, timestamp_ms=timestamp_ms):
-            self._open[facts.producer_id] = base_offset
+            self._open[producer_id] = base_offset
 
     def note_marker(
         self, producer_id: int, epoch: int, marker: Marker, offset: int, timestamp_ms: int, *, durable: bool
@@ -160,7 +161,7 @@ class ProducerTable:
             return None
         del self._open[producer_id]
         if not durable:
-            self._undurable.append((offset, first_offset))
+            self.undurable.append((offset, first_offset))
         if marker.commit:
             return None
         first_open = self.first_open_offset()
@@ -192,7 +193,7 @@ class ProducerTable:
         self._states = {state.producer_id: state for state in states}
         still_open = sorted((s.txn_first_offset, s.producer_id) for s in states if s.txn_first_offset >= 0)
         self._open = OrderedDict((producer_id, first) for first, producer_id in still_open)
-        self._undurable.clear()
+        self.undurable.clear()
         return place
 
     def expire(self, now_ms: int, expiration_ms: int, is_live: Callable[[int], bool], shrunk_max: int) -> None:
@@ -218,10 +219,5 @@ class ProducerTable:
 
 
 def facts_of(header: BatchHeader) -> BatchFacts:
-    return BatchFacts(
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.last_sequence,
-        header.is_transactional,
-    )
+    pair, sequence = (header.producer_id, header.producer_epoch), header.base_sequence
+    return _new(BatchFacts, (*pair, sequence, header.last_sequence, header.is_transactional))
