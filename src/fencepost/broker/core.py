@@ -129,7 +129,8 @@ class BrokerCore(Core):
             connection.held.append(frame)
             return
         self.take(connection, frame)
-        self._settle()
+        if self._advanced:
+            self._settle()
 
     def take(self, connection: Connection, frame: memoryview, *, spared: bool = False) -> None:
         """Handle one frame now. `spared`: no fault rule applies to it."""
@@ -198,7 +199,8 @@ class BrokerCore(Core):
         write = self.changes.next_write()
         if write is not None:
             self._effects.append(write)
-        self._effects += self.fence.take_failures()
+        if self.fence.failures:
+            self._effects += self.fence.take_failures()
         effects, self._effects = self._effects, []
         self.unsent_bytes = 0
         return effects
@@ -339,7 +341,7 @@ class BrokerCore(Core):
         path = straight_path(frame[1]) if len(frame) > 1 and not frame[0] else None
         if path is None or connection.login is not None or self.rights.enforced or self.settings.quotas:
             return False
-        if self.doubts or self._faults.table.requests or not path(self, connection, frame, now_ms):
+        if self.doubts.exist or self._faults.table.requests or not path(self, connection, frame, now_ms):
             return False
         self.metrics.straight[frame[1]] += 1
         return True
@@ -392,7 +394,7 @@ class BrokerCore(Core):
         response = enter(call, served, request) if self.rights.enforced else None
         if response is None and served.timed and request.timeout_ms <= 0:
             response = refusal(request, ErrorCode.REQUEST_TIMED_OUT)
-        if response is None and self.doubts:
+        if response is None and self.doubts.exist:
             response = self._doubtful.refuse(served, request)
         return response
 

@@ -22,34 +22,37 @@ __all__ = ["CorruptionGuard"]
 
 
 class CorruptionGuard:
-    """Partitions and transactional ids in doubt. False while there are none."""
+    """Partitions and transactional ids in doubt."""
 
     def __init__(self, topics: TopicCatalogue, metrics: Metrics) -> None:
         self._topics = topics
         self._metrics = metrics
+        self.exist = False
+        """True once a partition or an id is in doubt."""
         # ids recorded after the damage, by damaged partition of __transaction_state
         self._certain: dict[int, set[str]] = {}
         self._offsets: set[int] = set()  # damaged partitions of __consumer_offsets
         self._ids: set[str] = set()  # transactional ids whose state in memory may differ from their records
-
-    def __bool__(self) -> bool:
-        return bool(self._certain or self._offsets or self._ids)
 
     def found(self, partition: Partition, gap: Gap) -> None:
         """Note a range of an internal topic that cannot be read."""
         tell_damage(partition, self._metrics, *gap)
         if partition.topic.name == CONSUMER_OFFSETS:
             self._offsets.add(partition.index)
+            self.exist = True
         elif partition.topic.name == TRANSACTION_STATE:
             self._certain.setdefault(partition.index, set())
+            self.exist = True
 
     def found_id(self, transactional_id: str) -> None:
         """Note an id for which a record was written but not applied."""
         self._ids.add(transactional_id)
+        self.exist = True
 
     def keep(self, partition: Partition, certain: set[str]) -> None:
         """Note the ids that have a record after the damage. Their state is certain."""
         self._certain[partition.index] = certain
+        self.exist = True
 
     def of_transaction(self, transactional_id: str) -> bool:
         """Return true if the state of the id is in doubt."""

@@ -27,11 +27,6 @@ class Appended(NamedTuple):
     earlier_producer: bool = False
     """Accepted in mid-sequence from a producer id without state that wrote to a deleted topic of this name: no loss."""
 
-    @property
-    def is_usual(self) -> bool:
-        """Return true unless the batch continued a sequence of a producer id that had no state here."""
-        return not (self.unknown_producer or self.earlier_producer)
-
 
 class Duplicate(NamedTuple):
     """The batch is a duplicate. Answer success with these values once `last_offset` is below the high watermark."""

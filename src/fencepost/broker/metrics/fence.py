@@ -32,12 +32,13 @@ class Fence:
         self._metrics = metrics
         self._now_ms = now_ms
         self._paces = Paces()
-        self._failures: list[WorkFailed] = []
+        self.failures: list[WorkFailed] = []
+        """Failures since the last call of `take_failures`."""
 
     def failed(self, subject: str, error: Exception, follows: str) -> None:
         """Report that work for `subject` raised `error`. `follows` describes the consequence."""
         self._metrics.count("failed_work")
-        self._failures.append(WorkFailed(subject, error))
+        self.failures.append(WorkFailed(subject, error))
         if times := self._paces.hit(self._now_ms(), subject):
             again = f" ({times} times since the last such message)" if times > 1 else ""
             _log.error(
@@ -48,5 +49,5 @@ class Fence:
 
     def take_failures(self) -> list[WorkFailed]:
         """Return the failures since the last call."""
-        failures, self._failures = self._failures, []
+        failures, self.failures = self.failures, []
         return failures

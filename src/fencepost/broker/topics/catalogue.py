@@ -87,6 +87,8 @@ class TopicCatalogue:
         self._is_behind = False  # topics were deleted, and the full disk refused to record it
         self.version = 0  # increases when a topic is created, deleted or enlarged
         self._topics: dict[str, Topic] = {}
+        self.get: Callable[[str], Topic | None] = self._topics.get
+        """Return the topic with this name, or None."""
         self._by_id: dict[UUID, Topic] = {}
         self._by_flat_name: dict[str, list[str]] = {}
         self._counted = (-1, 0)  # (version, number of partitions at that version)
@@ -100,10 +102,6 @@ class TopicCatalogue:
         if self._counted[0] != self.version:
             self._counted = self.version, sum(len(topic.partitions) for topic in self._topics.values())
         return self._counted[1]
-
-    def get(self, name: str) -> Topic | None:
-        """Return the topic with this name, or None."""
-        return self._topics.get(name)
 
     def by_id(self, topic_id: UUID | None) -> Topic | None:
         """Return the topic with this id, or None."""

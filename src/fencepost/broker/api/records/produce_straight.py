@@ -8,7 +8,6 @@ it changes anything.
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import NamedTuple
 from uuid import UUID
 
 from fencepost.broker.api.records.k00_produce import ProducePlace, answer, finish, note_appended
@@ -25,7 +24,7 @@ from fencepost.broker.coordinator.txn.model import ProducerPair, ProduceVerdict,
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import Appended
 from fencepost.broker.log.validate import Flaw, header_of
-from fencepost.broker.topics.topic import Partition
+from fencepost.broker.topics.topic import Partition, Topic
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest, ProduceResponse
 from fencepost.protocol.records.batch import CODEC_MASK, TRANSACTIONAL, BatchHeader
 
@@ -37,13 +36,8 @@ _ANSWERED = (-1, 1)
 _FIRST_WITH_ALL_CODECS = 7
 
 
-class _Target(NamedTuple):
-    """A batch, and the partition to which it is appended."""
-
-    batch: CommonBatch
-    header: BatchHeader
-    partition: Partition
-    log: PartitionLog
+_Target = tuple[CommonBatch, BatchHeader, Partition, PartitionLog]
+"""A batch, and the partition to which it is appended."""
 
 
 def take(core: Core, connection: Connection, frame: memoryview, now_ms: int) -> bool:
@@ -55,7 +49,7 @@ def take(core: Core, connection: Connection, frame: memoryview, now_ms: int) -> 
     if targets is None:
         return False
     enlisted = None
-    if targets[0].header.attributes & TRANSACTIONAL:
+    if targets[0][1].attributes & TRANSACTIONAL:
         if asked.transactional_id is None:
             return False
         enlisted = _enlisted(core, now_ms, asked, asked.transactional_id, targets)
@@ -69,20 +63,25 @@ def take(core: Core, connection: Connection, frame: memoryview, now_ms: int) -> 
 
 def _targets(core: Core, asked: CommonProduce) -> list[_Target] | None:
     """Return the target of each batch; None if the handler must take the request."""
-    topics, new = core.topics, tuple.__new__
-    targets = []
+    topics, named = core.topics, None
+    topic: Topic | None = None
+    targets: list[_Target] = []
     for batch in asked.batches:
-        named = batch.topic
-        topic = topics.get(named) if isinstance(named, str) else topics.by_id(_id_of(named))
-        partition = None if topic is None else topic.partition(batch.partition)
-        if partition is None or partition.opened is None or partition.topic.internal:
+        name, index, records, header, _ = batch
+        if name != named:
+            topic = topics.get(name) if isinstance(name, str) else topics.by_id(_id_of(name))
+            named = name
+        partition = None if topic is None or topic.internal else topic.partition(index)
+        if partition is None or partition.opened is None:
             return None
-        header = batch.header or header_of(batch.records)
-        if isinstance(header, Flaw):
-            return None
+        if header is None:
+            parsed = header_of(records)
+            if isinstance(parsed, Flaw):
+                return None
+            header = parsed
         if header.attributes & CODEC_MASK and (asked.version < _FIRST_WITH_ALL_CODECS or not core.large.has_room):
             return None
-        targets.append(new(_Target, (batch, header, partition, partition.opened)))
+        targets.append((batch, header, partition, partition.opened))
     return targets if len(targets) == 1 or _are_alike(targets) else None
 
 
@@ -91,18 +90,14 @@ def _are_alike(targets: list[_Target]) -> bool:
 
     To decompress many batches can take longer than a turn.
     """
-    first = targets[0].header
-    kind = first.attributes & (TRANSACTIONAL | CODEC_MASK)
-    return (
-        not kind & CODEC_MASK
-        and len({target.partition for target in targets}) == len(targets)
-        and all(
-            target.header.attributes & (TRANSACTIONAL | CODEC_MASK) == kind
-            and target.header.producer_id == first.producer_id
-            and target.header.producer_epoch == first.producer_epoch
-            for target in targets
-        )
-    )
+    _, first, _, _ = targets[0]
+    is_transactional, producer_id, epoch = first.attributes & TRANSACTIONAL, first.producer_id, first.producer_epoch
+    for _, header, _, _ in targets:
+        if header.attributes & (TRANSACTIONAL | CODEC_MASK) != is_transactional:
+            return False
+        if header.producer_id != producer_id or header.producer_epoch != epoch:
+            return False
+    return len({partition for _, _, partition, _ in targets}) == len(targets)
 
 
 @lru_cache(maxsize=1024)
@@ -114,9 +109,9 @@ def _enlisted(
     core: Core, now_ms: int, asked: CommonProduce, transactional_id: str, targets: list[_Target]
 ) -> Result[ProduceVerdict]:
     """Return the decision about enlisting the partitions. It is not applied yet."""
-    header = targets[0].header
+    header = targets[0][1]
     pair = ProducerPair(header.producer_id, header.producer_epoch)
-    partitions = [(target.partition.topic.name, target.partition.index) for target in targets]
+    partitions = [(partition.topic.name, partition.index) for _, _, partition, _ in targets]
     request = EnlistRequest(transactional_id, pair, partitions, asked.version)
     return core.transactions.coordinator.enlist_for_produce(now_ms, request)
 
@@ -140,23 +135,26 @@ def _append(
             core.storage_failed(now_ms, call, request, error)
             return
     version, decompress = asked.version, core.large.section_of
-    outcomes, usual = [], []
-    for batch, header, _, log in targets:
+    outcomes = []
+    usual: list[Taken] = []
+    for (name, index, records, _, checked), header, _, log in targets:
         outcome = log.append(
-            batch.records, now_ms, produce_version=version, decompress=decompress, header=header, checked=batch.checked
+            records, now_ms, produce_version=version, decompress=decompress, header=header, checked=checked
         )
         outcomes.append(outcome)
-        if isinstance(outcome, Appended) and outcome.is_usual:
-            usual.append(outcome)
-    if len(usual) == len(targets) and not _must_wait(core, connection):
+        if isinstance(outcome, Appended):
+            base_offset, _, append_time_ms, start, is_unknown, is_earlier = outcome
+            if not (is_unknown or is_earlier):
+                usual.append((name, index, base_offset, append_time_ms, start))
+    durability = core.durability
+    if len(usual) == len(targets) and not durability.waits and not connection.calls:
         failing = core.failed_writes.failing
         for _, header, partition, _ in targets:
-            core.durability.appended(partition)
+            durability.appended(partition)
             if failing:
                 core.failed_writes.written(partition.directory)
             partition.topic.traffic.wrote(header)
-        frame = _encoded(asked, usual)
-        core.answer_at_once(connection, _API_KEY, began_ms, frame)
+        core.answer_at_once(connection, _API_KEY, began_ms, encode_common_answer(asked, usual))
         return
     call, request = _entered(core, connection, size, began_ms, asked)
     noted = [ProducePlace(wanted) for wanted in request.partitions]
@@ -166,21 +164,7 @@ def _append(
     if len(usual) < len(targets):
         finish(call, now_ms, request, noted)
     else:
-        core.durability.when_durable(now_ms, partial(call.go_on, request, partial(_answer, call, asked, usual, noted)))
-
-
-def _must_wait(core: Core, connection: Connection) -> bool:
-    """Return true if the answer has to wait for a sync, or for earlier answers of the connection."""
-    return core.durability.waits or bool(connection.calls)
-
-
-def _encoded(asked: CommonProduce, appended: list[Appended]) -> bytes:
-    """Return the response frame."""
-    results: list[Taken] = [
-        (batch.topic, batch.partition, each.base_offset, each.log_append_time_ms, each.log_start_offset)
-        for batch, each in zip(asked.batches, appended, strict=True)
-    ]
-    return encode_common_answer(asked, results)
+        durability.when_durable(now_ms, partial(call.go_on, request, partial(_answer, call, asked, usual, noted)))
 
 
 def _entered(
@@ -199,12 +183,10 @@ def _entered(
     return call, ProduceRequest(asked.transactional_id, asked.acks, asked.timeout_ms, wanted)
 
 
-def _answer(
-    call: Call, asked: CommonProduce, appended: list[Appended], places: list[ProducePlace], _now_ms: int
-) -> None:
+def _answer(call: Call, asked: CommonProduce, taken: list[Taken], places: list[ProducePlace], _now_ms: int) -> None:
     """Answer batches that were appended, after their sync, or after it has failed."""
     core = call.core
     if core.durability.failures or core.settings.quotas:
         answer(call, places, ProduceResponse([place.result for place in places]))
     else:
-        core.deliver(call, (_encoded(asked, appended),))
+        core.deliver(call, (encode_common_answer(asked, taken),))

@@ -242,7 +242,7 @@ class Transactions:
 
     def _must_not_guess(self, partition: Partition, owner: str | None, first_offset: int) -> bool:
         """Return true if a damaged record or marker may hold the outcome of a transaction. Raises OSError."""
-        return (owner is None and bool(self._doubts)) or has_gap(partition.log, first_offset)
+        return (owner is None and self._doubts.exist) or has_gap(partition.log, first_offset)
 
     def _settle_again(self, partition: Partition, now_ms: int) -> None:
         if partition.opened is not None:
