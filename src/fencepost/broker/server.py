@@ -221,7 +221,7 @@ class BrokerServer:
         effects = self.core.take_effects()
         if not effects:
             return
-        clients = self._clients
+        clients, steady_ms = self._clients, _steady_ms()
         replies: dict[int, list[Buffer]] = {}
         for effect in effects:
             if isinstance(effect, Reply):
@@ -238,20 +238,20 @@ class BrokerServer:
             else:
                 if isinstance(effect, Failed):
                     _log.error("closing connection %s: a request failed", effect.connection_id, exc_info=effect.error)
-                self._send(effect.connection_id, replies.pop(effect.connection_id, ()))
+                self._send(effect.connection_id, replies.pop(effect.connection_id, ()), steady_ms)
                 client = clients.get(effect.connection_id)
                 if client is not None:
                     is_reset = isinstance(effect, Close) and effect.reset
                     client.abort() if is_reset else client.close()
         for connection_id, buffers in replies.items():
-            self._send(connection_id, buffers)
+            self._send(connection_id, buffers, steady_ms)
 
-    def _send(self, connection_id: int, buffers: Sequence[Buffer]) -> None:
+    def _send(self, connection_id: int, buffers: Sequence[Buffer], steady_ms: int) -> None:
         """Send all present answers of one connection in one write."""
         client = self._clients.get(connection_id)
         if client is not None and buffers:
             client.send(buffers)
-            self._admission.used(_steady_ms(), connection_id, asked=False)
+            self._admission.used(steady_ms, connection_id, asked=False)
 
     async def advance(self, duration_ms: int) -> None:
         """Advance the time, and return when all work due in between is done and durable.
@@ -336,9 +336,9 @@ class BrokerServer:
         self._watch_idle()
         return connection_id
 
-    def asked(self, connection_id: int, *, is_known: bool) -> None:
-        """Note that a whole request has arrived. `is_known`: the client has authenticated."""
-        self._admission.used(_steady_ms(), connection_id, asked=is_known)
+    def asked(self, connection_id: int, steady_ms: int, *, is_known: bool) -> None:
+        """Note that a whole request has arrived at that time. `is_known`: the client has authenticated."""
+        self._admission.used(steady_ms, connection_id, asked=is_known)
 
     def leave(self, connection_id: int) -> None:
         """Forget a connection."""

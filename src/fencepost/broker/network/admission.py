@@ -43,7 +43,6 @@ class Admission:
         self._most_per_host = most_per_host
         self._idle_ms = idle_ms
         self._used_ms: dict[int, int] = {}  # in order of last use
-        self._last_used = (0, 0)  # connection and time
         self._host: dict[int, str] = {}
         self._by_host: Counter[str] = Counter()
         self._silent: dict[int, None] = {}  # connections without a request yet, in order of arrival
@@ -72,13 +71,14 @@ class Admission:
 
     def used(self, now_ms: int, connection_id: int, *, asked: bool) -> None:
         """Record a response, or with `asked` a request of an authenticated client."""
-        if not asked and self._last_used == (connection_id, now_ms):
-            return  # most responses follow their request at once
-        if self._used_ms.pop(connection_id, None) is not None:
+        before_ms = self._used_ms.get(connection_id)
+        if before_ms is None:
+            return
+        if before_ms != now_ms:  # most responses follow their request at once
+            del self._used_ms[connection_id]
             self._used_ms[connection_id] = now_ms
-            self._last_used = connection_id, now_ms
-            if asked:
-                self._silent.pop(connection_id, None)
+        if asked and self._silent:
+            self._silent.pop(connection_id, None)
 
     def leave(self, connection_id: int) -> None:
         """Remove a connection that is closed or will be."""

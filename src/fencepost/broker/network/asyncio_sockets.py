@@ -45,7 +45,7 @@ class AsyncioSocket(ClientSocket, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self._server.failed.done() and self._connection_id:
             self._receive(nbytes)
-            self._work()
+            self._work(self._server.now_ms())
             self._server.pump()
 
     def _receive(self, nbytes: int) -> None:
@@ -55,7 +55,7 @@ class AsyncioSocket(ClientSocket, asyncio.BufferedProtocol):
         except WireError as error:
             self._refuse_size(error)
         else:
-            self._take(frames)
+            self._take(frames, self._server.core.steady_ms())
 
     def eof_received(self) -> bool:
         self._end_of_input()

@@ -65,11 +65,11 @@ class NativeSocket(ClientSocket):
             raise
         self._begin(ANONYMOUS)
 
-    def arrived(self, frames: Sequence[Buffer], flags: int) -> None:
-        """Handle frames, and the event flags of the native module."""
+    def arrived(self, frames: Sequence[Buffer], flags: int, now_ms: int, steady_ms: int) -> None:
+        """Handle frames, and the event flags of the native module. The times are those of the arrival."""
         if not self._server.failed.done():
-            self._take(frames)
-            if self._work() > _LARGE_BYTES:
+            self._take(frames, steady_ms)
+            if self._work(now_ms) > _LARGE_BYTES:
                 self._server.pump()
         if flags:
             self._learn(flags)
@@ -94,8 +94,9 @@ class NativeSocket(ClientSocket):
             self._end_of_input()
 
     def _write_joined(self, data: bytes) -> None:
-        super()._write_joined(data)
-        self._look_at_unsent()
+        self._transport.write(data)
+        if self._transport.is_over_limit != self._is_untaken:
+            self._look_at_unsent()
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
         super()._write(buffers)
@@ -130,12 +131,16 @@ class NativeSockets:
 
     def _turn(self) -> None:
         """Handle what has arrived, then carry out the effects."""
-        for client, frames, flags in self._streams.ready():
+        found = self._streams.ready()
+        now_ms, steady_ms = self._server.now_ms(), self._server.core.steady_ms()
+        for client, frames, flags in found:
             try:
-                client.arrived(frames, flags)
+                client.arrived(frames, flags, now_ms, steady_ms)
             except Exception:  # noqa: BLE001 - a failure must not end other connections
                 _log.exception("closing a connection: its input could not be handled")
                 client.abort()
+            if flags:  # the events have read the clock, and the time of the core must not go back
+                now_ms = self._server.now_ms()
         if not self._server.failed.done():
             self._server.pump()
 

@@ -18,7 +18,6 @@ from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import WireError
 
 if TYPE_CHECKING:
-    from fencepost.broker.connection import Connection
     from fencepost.broker.core import BrokerCore
     from fencepost.broker.security.listeners import Listener
 
@@ -45,7 +44,7 @@ class Server(Protocol):
     def now_ms(self) -> int: ...
     def enter(self, client: ClientSocket, host: str) -> int: ...
     def leave(self, connection_id: int) -> None: ...
-    def asked(self, connection_id: int, *, is_known: bool) -> None: ...
+    def asked(self, connection_id: int, steady_ms: int, *, is_known: bool) -> None: ...
     def untaken(self, connection_id: int, untaken_bytes: int) -> None: ...
     def held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None: ...
     def may_read(self, connection_id: int) -> bool: ...
@@ -141,11 +140,11 @@ class ClientSocket:
         if not self._is_known:
             server.pump()  # starts the time limit for authentication
 
-    def _take(self, frames: Sequence[Buffer]) -> None:
-        """Add frames that have arrived to those that wait to be handled."""
+    def _take(self, frames: Sequence[Buffer], steady_ms: int) -> None:
+        """Add frames that have arrived at `steady_ms` of the monotonic clock to those that wait to be handled."""
         self._has_finished = bool(frames)
         if frames:
-            self._server.asked(self._connection_id, is_known=self._is_known)
+            self._server.asked(self._connection_id, steady_ms, is_known=self._is_known)
             self._frames.extend(frames)
             self._waiting_bytes += sum(map(len, frames)) + _FRAME_BYTES * len(frames)
 
@@ -157,18 +156,21 @@ class ClientSocket:
             server.core.tell_malformed(server.now_ms(), connection, error)
         self.close()
 
-    def _work(self) -> int:
+    def _work(self, now_ms: int) -> int:
         """Handle requests, in turn with other connections. While too many wait, reading is paused.
+
+        Args:
+            now_ms: The broker's time.
 
         Returns:
             Number of bytes of responses that `Server.pump` will send.
         """
-        server, frames = self._server, self._frames
-        core, connection = server.core, server.core.connection(self._connection_id)
-        now_ms = server.now_ms()
+        core, frames = self._server.core, self._frames
+        connection = core.connection(self._connection_id)
+        unsent_bytes = self._transport.get_write_buffer_size() - self._handed_bytes
         until_ms = core.steady_ms() + TURN_MS if len(frames) > 1 else 0
         while frames and connection is not None and not connection.closed:
-            if not may_begin(connection, frames[0], self._untaken(connection)):
+            if not may_begin(connection, frames[0], connection.made_bytes + unsent_bytes):
                 break
             frame = frames.popleft()
             self._waiting_bytes -= len(frame) + _FRAME_BYTES
@@ -208,9 +210,6 @@ class ClientSocket:
             else:
                 self._transport.resume_reading()
 
-    def _untaken(self, connection: Connection) -> int:
-        return connection.made_bytes - self._handed_bytes + self._transport.get_write_buffer_size()
-
     def go_on(self) -> None:
         """Schedule the handling of requests that waited for a response, or the end of the connection."""
         if (self._frames or self._has_ended) and not self._is_going_on:
@@ -220,7 +219,7 @@ class ClientSocket:
     def _go_on(self) -> None:
         self._is_going_on = False
         if not self._server.failed.done() and not self._transport.is_closing():
-            self._work()
+            self._work(self._server.now_ms())
             self._server.pump()
             self._close_if_done()
 
@@ -265,7 +264,8 @@ class ClientSocket:
             else:
                 self._write(buffers)
             self._handed_bytes += size
-            self.go_on()
+            if self._frames or self._has_ended:
+                self.go_on()
 
     def _write_joined(self, data: bytes) -> None:
         self._transport.write(data)
