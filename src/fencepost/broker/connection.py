@@ -122,7 +122,12 @@ class Connection:
 
 
 class Core(BrokerParts, ABC):
-    """The interface of the broker for its requests: its parts, and the ways to answer."""
+    """The interface of the broker for its requests: its parts, and the ways to answer.
+
+    `arrived_ms`: time on the steady clock at which the present request had arrived.
+    """
+
+    arrived_ms: int
 
     @abstractmethod
     def answer(self, call: Call, response: Any) -> None:
@@ -137,8 +142,8 @@ class Core(BrokerParts, ABC):
         """Send the encoded response of a call, after the answers of earlier requests."""
 
     @abstractmethod
-    def answer_at_once(self, connection: Connection, api_key: int, began_ms: int, frame: bytes) -> None:
-        """Send the response of a request that was handled without a `Call`. The connection has no unanswered `Call`."""
+    def answer_at_once(self, connection: Connection, api_key: int, frame: bytes) -> None:
+        """Send the response of the present request, which has no `Call`. The connection has no unanswered `Call`."""
 
     @abstractmethod
     def flush(self, connection: Connection) -> None:
@@ -208,7 +213,7 @@ class Call:
         """Begin a request of `size` bytes."""
         self.size = size
         self.core = core
-        self.began_ms = core.steady_ms()
+        self.began_ms = core.arrived_ms
         self.connection = connection
         self.api_key = api_key
         self.version = version

@@ -73,6 +73,9 @@ class BrokerCore(Core):
         self._connections: dict[int, Connection] = {}
         self._malformed, self._failed_logins = Lines("malformed requests"), Lines("failed logins")
         self._effects: list[Effect] = []
+        self.arrived_ms = 0
+        self._answered: dict[tuple[int, int], int] = {}
+        """Number of requests answered at once since `take_effects`, by API key and time of arrival."""
 
     def open(self, now_ms: int) -> None:
         """Read the data directory and finish what a crash interrupted. Raises OSError, UnusableDirectory."""
@@ -119,12 +122,20 @@ class BrokerCore(Core):
             self.shares.disconnected(now_ms, connection_id)
             self._settle()
 
-    def handle_frame(self, now_ms: int, connection_id: int, frame: memoryview) -> None:
-        """Handle one request, without its size prefix. Invalid bytes close the connection."""
+    def handle_frame(self, now_ms: int, connection_id: int, frame: memoryview, arrived_ms: int | None = None) -> None:
+        """Handle one request. Invalid bytes close the connection.
+
+        Args:
+            now_ms: The broker's time.
+            connection_id: The connection.
+            frame: The request, without its size prefix.
+            arrived_ms: Its time of arrival on the steady clock. The default is now.
+        """
         connection = self._connections.get(connection_id)
         if connection is None:
             return
         self.now.ms = now_ms
+        self.arrived_ms = self.steady_ms() if arrived_ms is None else arrived_ms
         if connection.held is not None:
             connection.held.append(frame)
             return
@@ -149,6 +160,7 @@ class BrokerCore(Core):
     def release(self, connection: Connection, *, spared: bool = False) -> None:
         """Handle the held frames. `spared`: no fault rule applies to the first one."""
         held = connection.release()
+        self.arrived_ms = self.steady_ms()
         while held and not connection.closed:
             self.take(connection, held.popleft(), spared=spared)
             spared = False
@@ -201,6 +213,11 @@ class BrokerCore(Core):
             self._effects.append(write)
         if self.fence.failures:
             self._effects += self.fence.take_failures()
+        if self._answered:
+            steady_ms = self.steady_ms()
+            for (api_key, arrived_ms), times in self._answered.items():
+                self.metrics.latencies[api_key].add(steady_ms - arrived_ms, times)
+            self._answered.clear()
         effects, self._effects = self._effects, []
         self.unsent_bytes = 0
         return effects
@@ -269,9 +286,10 @@ class BrokerCore(Core):
         self.metrics.response_bytes[call.api_key] += size
         call.connection.flush(self._effects)
 
-    def answer_at_once(self, connection: Connection, api_key: int, began_ms: int, frame: bytes) -> None:
-        """Send the response of a request that was handled without a `Call`. The connection has no unanswered `Call`."""
-        self.metrics.latencies[api_key].add(self.steady_ms() - began_ms)
+    def answer_at_once(self, connection: Connection, api_key: int, frame: bytes) -> None:
+        """Send the response of the present request, which has no `Call`. The connection has no unanswered `Call`."""
+        kind = api_key, self.arrived_ms
+        self._answered[kind] = self._answered.get(kind, 0) + 1
         size = len(frame)
         connection.made_bytes += size
         self.metrics.response_bytes[api_key] += size

@@ -22,10 +22,10 @@ class Latency:
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_MS) + 1))
     sum_ms: int = 0
 
-    def add(self, took_ms: int) -> None:
-        """Add an event."""
-        self.counts[bisect_left(BUCKETS_MS, took_ms)] += 1
-        self.sum_ms += took_ms
+    def add(self, took_ms: int, times: int = 1) -> None:
+        """Add an event, or several that took equally long."""
+        self.counts[bisect_left(BUCKETS_MS, took_ms)] += times
+        self.sum_ms += took_ms * times
 
     def copy(self) -> Latency:
         """Return a copy."""

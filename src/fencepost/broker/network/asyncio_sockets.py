@@ -45,7 +45,7 @@ class AsyncioSocket(ClientSocket, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self._server.failed.done() and self._connection_id:
             self._receive(nbytes)
-            self._work(self._server.now_ms())
+            self._work(self._server.now_ms(), self._server.core.steady_ms())
             self._server.pump()
 
     def _receive(self, nbytes: int) -> None:

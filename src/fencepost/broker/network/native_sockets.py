@@ -69,7 +69,7 @@ class NativeSocket(ClientSocket):
         """Handle frames, and the event flags of the native module. The times are those of the arrival."""
         if not self._server.failed.done():
             self._take(frames, steady_ms)
-            if self._work(now_ms) > _LARGE_BYTES:
+            if self._work(now_ms, steady_ms) > _LARGE_BYTES:
                 self._server.pump()
         if flags:
             self._learn(flags)

@@ -156,11 +156,12 @@ class ClientSocket:
             server.core.tell_malformed(server.now_ms(), connection, error)
         self.close()
 
-    def _work(self, now_ms: int) -> int:
+    def _work(self, now_ms: int, steady_ms: int) -> int:
         """Handle requests, in turn with other connections. While too many wait, reading is paused.
 
         Args:
             now_ms: The broker's time.
+            steady_ms: The time on the monotonic clock, at which the requests have arrived.
 
         Returns:
             Number of bytes of responses that `Server.pump` will send.
@@ -168,14 +169,13 @@ class ClientSocket:
         core, frames = self._server.core, self._frames
         connection = core.connection(self._connection_id)
         unsent_bytes = self._transport.get_write_buffer_size() - self._handed_bytes
-        until_ms = core.steady_ms() + TURN_MS if len(frames) > 1 else 0
         while frames and connection is not None and not connection.closed:
             if not may_begin(connection, frames[0], connection.made_bytes + unsent_bytes):
                 break
             frame = frames.popleft()
             self._waiting_bytes -= len(frame) + _FRAME_BYTES
-            core.handle_frame(now_ms, self._connection_id, memoryview(frame))
-            if frames and core.steady_ms() >= until_ms:
+            core.handle_frame(now_ms, self._connection_id, memoryview(frame), steady_ms)
+            if frames and core.steady_ms() >= steady_ms + TURN_MS:
                 self.go_on()
                 break
         if not self._is_known and core.is_known(self._connection_id):
@@ -219,7 +219,7 @@ class ClientSocket:
     def _go_on(self) -> None:
         self._is_going_on = False
         if not self._server.failed.done() and not self._transport.is_closing():
-            self._work(self._server.now_ms())
+            self._work(self._server.now_ms(), self._server.core.steady_ms())
             self._server.pump()
             self._close_if_done()
 

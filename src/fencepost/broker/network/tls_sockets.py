@@ -88,7 +88,7 @@ class TlsClientSocket(AsyncioSocket):
             count = stream.read_into(self._receiver.space())
         if answers := stream.take():  # to messages of TLS itself
             self._transport.write(answers)
-        self._work(self._server.now_ms())
+        self._work(self._server.now_ms(), self._server.core.steady_ms())
         self._server.pump()
         if count == 0:
             self._end_of_input()

@@ -126,12 +126,11 @@ def _append(
     enlisted: Result[ProduceVerdict] | None,
 ) -> None:
     """Enlist, append and answer."""
-    began_ms = core.steady_ms()
     if enlisted is not None:
         try:
             core.transactions.apply(now_ms, enlisted)
         except OSError as error:
-            call, request = _entered(core, connection, size, began_ms, asked)
+            call, request = _entered(core, connection, size, asked)
             core.storage_failed(now_ms, call, request, error)
             return
     version, decompress = asked.version, core.large.section_of
@@ -154,9 +153,9 @@ def _append(
             if failing:
                 core.failed_writes.written(partition.directory)
             partition.topic.traffic.wrote(header)
-        core.answer_at_once(connection, _API_KEY, began_ms, encode_common_answer(asked, usual))
+        core.answer_at_once(connection, _API_KEY, encode_common_answer(asked, usual))
         return
-    call, request = _entered(core, connection, size, began_ms, asked)
+    call, request = _entered(core, connection, size, asked)
     noted = [ProducePlace(wanted) for wanted in request.partitions]
     for note, (_, header, partition, log), outcome in zip(noted, targets, outcomes, strict=True):
         note.partition, note.header = partition, header
@@ -167,12 +166,9 @@ def _append(
         durability.when_durable(now_ms, partial(call.go_on, request, partial(_answer, call, asked, usual, noted)))
 
 
-def _entered(
-    core: Core, connection: Connection, size: int, began_ms: int, asked: CommonProduce
-) -> tuple[Call, ProduceRequest]:
+def _entered(core: Core, connection: Connection, size: int, asked: CommonProduce) -> tuple[Call, ProduceRequest]:
     """Return the call and the request as the handler has them."""
     call = Call(core, connection, _API_KEY, asked.version, asked.correlation_id, asked.client_id, size)
-    call.began_ms = began_ms
     connection.enter(call)
     wanted = [
         ProducePartition(each.topic, None, each.partition, each.records)

@@ -172,12 +172,8 @@ def check_batch(
             )
         return _check_unknown(batch, produce_version, kafka_rules, is_earlier)
     if epoch == state.epoch:
-        for remembered in state.batches:
-            if remembered.first_sequence == batch.first_sequence and remembered.last_sequence == batch.last_sequence:
-                return Repeat(remembered)
-        verdict = _check_sequence(state, batch, kafka_rules)
-        if verdict is not None:
-            return verdict
+        if batch.first_sequence != (state.last_sequence + 1) % _SEQUENCES:  # -1 + 1 is 0, as is the wrap
+            return _repeat(state, batch) or _check_gap(state, batch, kafka_rules)
     elif epoch < state.epoch:
         return _refuse(batch, ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {epoch} is older than {state.epoch}")
     elif batch.first_sequence != 0:
@@ -222,11 +218,17 @@ def _check_unknown(
     )
 
 
-def _check_sequence(state: ProducerState, batch: BatchFacts, kafka_rules: bool) -> ProducerRefusal | None:
-    """Check a batch of the present epoch that is not a remembered one."""
+def _repeat(state: ProducerState, batch: BatchFacts) -> Repeat | None:
+    """Return the remembered batch with the same sequences, if any."""
+    for remembered in state.batches:
+        if remembered.first_sequence == batch.first_sequence and remembered.last_sequence == batch.last_sequence:
+            return Repeat(remembered)
+    return None
+
+
+def _check_gap(state: ProducerState, batch: BatchFacts, kafka_rules: bool) -> ProducerRefusal:
+    """Return the refusal of a batch of the present epoch that neither follows the last one nor is a remembered one."""
     last = state.last_sequence
-    if batch.first_sequence == (last + 1) % _SEQUENCES:  # -1 + 1 is 0, as is the wrap
-        return None
     if last >= 0 and not kafka_rules:
         behind_first = (last - batch.first_sequence) % _SEQUENCES
         behind_last = (last - batch.last_sequence) % _SEQUENCES

@@ -118,7 +118,7 @@ class ProducerTable:
             fenced_below=self._fences.get(facts.producer_id, -1) if self._fences else -1,
             produce_version=produce_version,
             kafka_rules=kafka_rules,
-            is_earlier=self.is_earlier(facts.producer_id),
+            is_earlier=facts.producer_id < self.earlier_below,
             awaited=self.awaited.get(facts.producer_id) if self.awaited else None,
         )
 
