@@ -38,7 +38,7 @@ from fencepost.broker.log.timestamps import first_at_or_after, newest
 from fencepost.broker.log.validate import Decompress, Flaw, admitted
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.cursor import Buffer
-from fencepost.protocol.records.batch import NO_SEQUENCE, BatchHeader, placed
+from fencepost.protocol.records.batch import LENGTH_PREFIX_BYTES, NO_SEQUENCE, BatchHeader, placed
 from fencepost.protocol.records.check import Checked
 from fencepost.protocol.records.encoding import encode_pairs
 from fencepost.protocol.records.markers import Marker, encode_marker
@@ -160,7 +160,7 @@ class PartitionLog:
         found = admitted(batch, config, now_ms, decompress, header, checked)
         if isinstance(found, Flaw):
             return found.rejected(self.log_start_offset)
-        (header, batch), unknown, earlier, facts = found, False, False, None
+        (header, batch), unknown, earlier, facts, state = found, False, False, None, None
         if header.producer_id >= 0:
             facts, state = facts_of(header), producers.get(header.producer_id)
             kafka_rules = config.producer_state_check == "kafka"
@@ -177,10 +177,11 @@ class PartitionLog:
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         parts = placed(header, batch, base_offset, _LEADER_EPOCH, append_time)
-        if (refused := self._write(parts, len(batch), last_offset, timestamp_ms, now_ms)) is not None:
+        size = LENGTH_PREFIX_BYTES + header.batch_length
+        if (refused := self._write(parts, size, last_offset, timestamp_ms, now_ms)) is not None:
             return refused
         if facts is not None:
-            producers.note_batch(facts, base_offset, last_offset, timestamp_ms)
+            producers.note_batch(facts, base_offset, last_offset, timestamp_ms, state)
         self._appended()
         return _new(Appended, (base_offset, last_offset, append_time, self.log_start_offset, unknown, earlier))
 
@@ -211,7 +212,7 @@ class PartitionLog:
         if facts is not None:
             self.producers.note_batch(facts, first, last, now_ms)
         self._appended()
-        return Appended(first, last, -1, self.log_start_offset)
+        return _new(Appended, (first, last, -1, self.log_start_offset, False, False))
 
     def append_marker(
         self,
@@ -249,7 +250,7 @@ class PartitionLog:
         if aborted is not None:
             self.failure = self.segments[-1].note_aborted(aborted) or self.failure
         self._appended()
-        return Appended(offset, offset, -1, self.log_start_offset)
+        return _new(Appended, (offset, offset, -1, self.log_start_offset, False, False))
 
     def fence(self, producer_id: int, epoch: int) -> None:
         """Refuse lower epochs of a producer id until its next marker. Only the transaction log persists the fence."""

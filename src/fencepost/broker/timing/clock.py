@@ -75,7 +75,7 @@ class Jumps:
 
     def skipped(self, since_ms: int) -> int:
         """Return the time skipped since `since_ms`, in ms."""
-        return sum(by_ms for now_ms, by_ms in self._jumps if since_ms < now_ms)
+        return sum(by_ms for now_ms, by_ms in self._jumps if since_ms < now_ms) if self._jumps else 0
 
 
 class Clock:

@@ -42,7 +42,8 @@ _STARTED: Final[dict[str, Any]] = {
     "last_bump": BumpCause.NONE,
 }
 """Changes of an id whose transaction opens."""
-_GO_ON = Result(ProduceVerdict(ErrorCode.NONE))
+_MAY_WRITE = ProduceVerdict(ErrorCode.NONE)
+_GO_ON = Result(_MAY_WRITE)
 _COMMIT_OFFSETS = Result(OffsetsVerdict(ErrorCode.NONE))
 
 
@@ -106,7 +107,7 @@ def produce_verdict(current: Transaction | None, pair: ProducerPair, *, produce_
     if current is None or not current.knows_producer(pair.producer_id):
         return ProduceVerdict(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if pair == current.client_pair:
-        return ProduceVerdict(ErrorCode.INVALID_TXN_STATE if current.is_kept else ErrorCode.NONE)
+        return ProduceVerdict(ErrorCode.INVALID_TXN_STATE) if current.is_kept else _MAY_WRITE
     if current.timed_out(pair):
         generation = generations.of_produce(produce_version, current.init_version, current.add_partitions_version)
         answers = TIMED_OUT[generation]
@@ -132,7 +133,7 @@ def enlist_for_produce(
             return Result(ProduceVerdict(ErrorCode.CONCURRENT_TRANSACTIONS))
         if config.transaction_version < 1:
             return Result(ProduceVerdict(ErrorCode.UNSUPPORTED_VERSION))
-        return Result(ProduceVerdict(ErrorCode.NONE), _enlisted(now_ms, current, partitions))
+        return Result(verdict, _enlisted(now_ms, current, partitions))
     if produce_version >= FIRST_ABORTABLE_PRODUCE:
         return Result(ProduceVerdict(ErrorCode.TRANSACTION_ABORTABLE))
     return Result(ProduceVerdict(ErrorCode.INVALID_TXN_STATE))

@@ -286,20 +286,22 @@ class Transactions:
     def _carry_out(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
         fences = [(self._topics.partition(*fence.partition), fence) for fence in result.fence] if result.fence else ()
         fenced = [(partition.log, fence) for partition, fence in fences if partition is not None] if fences else ()
+        owes: dict[str, bool] = {}  # by id, after its last record
         for record in result.records:
             self._append(now_ms, record)
+            after = record.transaction
+            owes[record.transactional_id] = after is not None and after.state in PREPARED
         for log, fence in fenced:
             log.fence(fence.producer_id, fence.epoch)
-        # the last record of each id
-        reached = {record.transactional_id: record.transaction for record in result.records}
-        owing = [name for name, after in reached.items() if after is not None and after.state in PREPARED]
+        owing = [name for name, is_owing in owes.items() if is_owing]
         if reply is not None or owing:
             self._durability.when_durable(now_ms, partial(self._proceed, owing, reply))
-        for name in reached:
-            if name not in owing:
-                self._refused.discard(name)
-                for action in [*self._waiting.pop(name, ()), *self._requests.pop(name, ())]:
-                    action(now_ms)
+        if self._refused or self._waiting or self._requests:
+            for name, is_owing in owes.items():
+                if not is_owing:
+                    self._refused.discard(name)
+                    for action in [*self._waiting.pop(name, ()), *self._requests.pop(name, ())]:
+                        action(now_ms)
 
     def _proceed(self, owing: Sequence[str], reply: Callable[[int], None] | None, now_ms: int) -> None:
         """Reply to a durable decision, whose markers these ids owe from now on."""

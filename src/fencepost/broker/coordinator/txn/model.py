@@ -24,6 +24,8 @@ from fencepost.protocol.logs.transaction_log import TransactionLogValue
 from fencepost.topic_partition import TopicPartition
 from fencepost.values import Value
 
+_new = tuple.__new__
+
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 LAST_EPOCH: Final = 32_767
@@ -82,13 +84,13 @@ class Transaction(Value):
 
     @property
     def transaction_pair(self) -> ProducerPair:
-        return ProducerPair(self.producer_id, self.producer_epoch)
+        return _new(ProducerPair, (self.producer_id, self.producer_epoch))
 
     @property
     def client_pair(self) -> ProducerPair:
         if self.next_producer_id != NO_PRODUCER_ID:
-            return ProducerPair(self.next_producer_id, self.next_producer_epoch)
-        return ProducerPair(self.producer_id, self.producer_epoch)
+            return _new(ProducerPair, (self.next_producer_id, self.next_producer_epoch))
+        return _new(ProducerPair, (self.producer_id, self.producer_epoch))
 
     @property
     def last_pair(self) -> ProducerPair:
@@ -248,24 +250,27 @@ class TransactionConfig(Value):
 def to_log_value(transaction: Transaction) -> TransactionLogValue:
     """Return the value as Kafka writes it: no partition list (null) for an Empty id."""
     partitions = None if transaction.state is TxnState.EMPTY else group_by_topic(transaction.partitions)
-    return TransactionLogValue(
-        producer_id=transaction.producer_id,
-        producer_epoch=transaction.producer_epoch,
-        transaction_timeout_ms=transaction.timeout_ms,
-        transaction_status=int(transaction.state),
-        transaction_partitions=partitions,
-        last_update_timestamp_ms=transaction.last_update_ms,
-        start_timestamp_ms=transaction.start_ms,
-        previous_producer_id=transaction.previous_producer_id,
-        next_producer_id=transaction.next_producer_id,
-        next_producer_epoch=transaction.next_producer_epoch,
-        client_transaction_version=transaction.client_transaction_version,
-        last_producer_epoch=transaction.last_producer_epoch,
-        last_bump_cause=int(transaction.last_bump),
-        init_producer_id_version=transaction.init_version,
-        add_partitions_version=transaction.add_partitions_version,
-        next_transaction_timeout_ms=transaction.next_timeout_ms,
-        endings=transaction.endings,
+    return _new(
+        TransactionLogValue,
+        (  # in the order of its fields, because keywords take as long as all the rest
+            transaction.producer_id,
+            transaction.producer_epoch,
+            transaction.timeout_ms,
+            int(transaction.state),
+            partitions,
+            transaction.last_update_ms,
+            transaction.start_ms,
+            transaction.previous_producer_id,
+            transaction.next_producer_id,
+            transaction.client_transaction_version,
+            transaction.next_producer_epoch,
+            transaction.last_producer_epoch,
+            int(transaction.last_bump),
+            transaction.init_version,
+            transaction.add_partitions_version,
+            transaction.next_timeout_ms,
+            transaction.endings,
+        ),
     )
 
 

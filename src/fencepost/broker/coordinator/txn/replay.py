@@ -152,7 +152,8 @@ class TransactionStore:
             self._forget_awake(transactional_id)
             idle.discard(transactional_id)
             return before
-        self.highest_producer_id = max(self.highest_producer_id, after.producer_id, after.next_producer_id)
+        if after.producer_id > self.highest_producer_id or after.next_producer_id > self.highest_producer_id:
+            self.highest_producer_id = max(after.producer_id, after.next_producer_id)
         if is_idle(after):
             self._forget_awake(transactional_id)
             self._put_idle(idle, transactional_id, pack(after))

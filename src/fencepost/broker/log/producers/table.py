@@ -59,13 +59,13 @@ class ProducerTable:
             return ended_of(producer_id, self._ended[producer_id])
         return state
 
-    def _known(self, producer_id: int) -> ProducerState:
-        """Return a state that may be changed."""
+    def _known(self, producer_id: int, found: ProducerState | None = None) -> ProducerState:
+        """Return a state that may be changed. `found`: the result of `get`, if known."""
         state = self._states.get(producer_id)
         if state is None:
-            packed = self._ended.pop(producer_id, None)
-            state = ProducerState(producer_id) if packed is None else ended_of(producer_id, packed)
-            self._states[producer_id] = state
+            state = self.get(producer_id) if found is None else found
+            self._ended.pop(producer_id, None)
+            state = self._states[producer_id] = ProducerState(producer_id) if state is None else state
         return state
 
     def highest_id(self, below: int) -> int:
@@ -132,10 +132,19 @@ class ProducerTable:
             transaction_version=transaction_version,
         )
 
-    def note_batch(self, facts: BatchFacts, base_offset: int, last_offset: int, timestamp_ms: int) -> None:
-        """Update the state for an appended batch."""
+    def note_batch(
+        self,
+        facts: BatchFacts,
+        base_offset: int,
+        last_offset: int,
+        timestamp_ms: int,
+        found: ProducerState | None = None,
+    ) -> None:
+        """Update the state for an appended batch. `found`: the result of `get`, if known."""
         producer_id = facts.producer_id
-        state = self._states.get(producer_id) or self._known(producer_id)
+        state = self._states.get(producer_id)
+        if state is None:
+            state = self._known(producer_id, found)
         if self.awaited:
             self.awaited.pop(producer_id, None)
         if apply_batch(state, facts, base_offset=base_offset, last_offset=last_offset, timestamp_ms=timestamp_ms):
