@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.disk.files import Sync
 from fencepost.broker.faults.table import FaultAction, RequestFault
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.frame import encode_request_frame
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest
+from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest, encode_request
 from tests.support.broker_driver import BrokerDriver, batch, produce
 from tests.support.engines import ENGINES, engine
 
@@ -106,6 +108,23 @@ def test_a_refusal_of_the_log_is_told_on_the_straight_path(driver: BrokerDriver,
         result = driver.ask(produce("t", batch(b"v", producer_id=7, epoch=0, sequence=5)), 9)
     assert result.partitions[0].error_code == ErrorCode.UNKNOWN_PRODUCER_ID
     assert straight(driver) == 1
+
+
+@pytest.mark.parametrize("fsync", ["commit", "never"])
+def test_the_latency_of_a_request_counts_from_its_arrival_until_its_answer_leaves(fsync: str) -> None:
+    driver = started({"fsync": fsync})
+    core, latency = driver.core, driver.core.metrics.latencies[PRODUCE]
+    before_ms, steady_ms = latency.sum_ms, 1_000
+    core.steady_ms = lambda: steady_ms
+    sent = encode_request_frame(PRODUCE, 9, 5, "driver", b"".join(encode_request(produce("t", batch(b"v")), 9)))
+    for arrived_ms in (700, 900):
+        core.handle_frame(driver.now_ms, 1, memoryview(sent)[4:], arrived_ms)
+    steady_ms = 1_200
+    for effect in core.take_effects():
+        if isinstance(effect, Sync):
+            core.synced(driver.now_ms, effect.token)
+    assert straight(driver) == 2
+    assert latency.sum_ms - before_ms == 500 + 300
 
 
 @pytest.mark.parametrize("name", ENGINES)

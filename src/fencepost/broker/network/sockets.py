@@ -258,7 +258,7 @@ class ClientSocket:
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Write complete frames."""
         if not self._transport.is_closing():
-            size = sum(map(len, buffers))
+            size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
             if size <= _JOINED_BYTES:
                 self._write_joined(b"".join(buffers))
             else:

@@ -66,4 +66,7 @@ class Topic:
 
     def partition(self, index: int) -> Partition | None:
         """Return the partition with this number, or None."""
-        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+        try:
+            return self.partitions[index] if index >= 0 else None
+        except IndexError:
+            return None
