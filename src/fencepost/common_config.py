@@ -7,10 +7,9 @@ import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
-from typing import Any, ClassVar, Final, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, get_type_hints
 
 from fencepost.arguments import MAX_INT32, MOST_TEXT_BYTES, nearest
-from fencepost.config_providers import resolved
 from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import (
     BOUND,
@@ -21,16 +20,10 @@ from fencepost.foreign_settings import (
     spelling,
     with_topic_settings,
 )
-from fencepost.sasl_settings import (
-    AWS_OPTIONS,
-    KerberosIdentity,
-    TokenEndpoint,
-    identity_of_jaas,
-    jaas_options,
-    metadata_query,
-    token_endpoint_of,
-)
 from fencepost.setting import FrozenSettings, SettingRow, row, row_of, setting, settings_class, shown
+
+if TYPE_CHECKING:
+    from fencepost.sasl_settings import KerberosIdentity, TokenEndpoint
 
 __all__ = ["LEVELS", "CommonConfig", "aliases", "own_name"]
 
@@ -272,6 +265,8 @@ class CommonConfig(FrozenSettings):
         Raises:
             ConfigurationError: A setting is unknown, missing or invalid.
         """
+        from fencepost.config_providers import resolved  # only settings with dotted names can refer to a provider
+
         settings = resolved(settings)
         given = {key.replace(".", "_"): key for key in settings}
         return cls.make(
@@ -374,16 +369,22 @@ class CommonConfig(FrozenSettings):
 
     def token_endpoint(self) -> TokenEndpoint | None:
         """Return the identity provider's endpoint; None without one. Raises ConfigurationError."""
+        from fencepost.sasl_settings import token_endpoint_of
+
         return token_endpoint_of(self)
 
     def azure_query(self) -> str | None:
         """Return the question to Azure's metadata service; None if it is not to be asked. Raises ConfigurationError."""
         if self.sasl_oauthbearer_metadata_authentication_type == "none":
             return None
+        from fencepost.sasl_settings import metadata_query
+
         return metadata_query(self.sasl_oauthbearer_config)
 
     def aws_options(self) -> dict[str, str]:
         """Return the JAAS line's AWS credentials options, by AWS_OPTIONS. Raises ConfigurationError for others."""
+        from fencepost.sasl_settings import AWS_OPTIONS, jaas_options
+
         options = jaas_options(self.sasl_jaas_config)
         for name in options:
             if name not in AWS_OPTIONS:
@@ -395,6 +396,8 @@ class CommonConfig(FrozenSettings):
 
     def kerberos_identity(self) -> KerberosIdentity:
         """Return the Kerberos identity; settings override the JAAS line. Raises ConfigurationError."""
+        from fencepost.sasl_settings import KerberosIdentity, identity_of_jaas
+
         line = self.sasl_jaas_config
         said = KerberosIdentity() if line is None else identity_of_jaas(line)
         service = self.sasl_kerberos_service_name
@@ -416,6 +419,8 @@ class CommonConfig(FrozenSettings):
             return "", ""
         username, password = self.sasl_username, self.sasl_password
         if self.sasl_jaas_config is not None:
+            from fencepost.sasl_settings import jaas_options
+
             options = jaas_options(self.sasl_jaas_config)
             username = options.get("username") if username is None else username
             password = options.get("password") if password is None else password

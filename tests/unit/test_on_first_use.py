@@ -73,3 +73,38 @@ def test_who_only_produces_loads_no_consumer_and_no_admin(client: str, module: s
     assert f"fencepost.client.{module}.producer" in loaded
     assert not {f"fencepost.client.{module}.{other}" for other in ("consumer", "admin")} & loaded
     assert not {"fencepost.client.consumer.core", "fencepost.client.admin.core"} & loaded
+
+
+RARELY_USED = {
+    "cramjam",  # the first compressed batch loads it
+    "fencepost.client.net.markers",  # a search for the outcome of a transaction in logs
+    "fencepost.client.net.sasl_login",
+    "fencepost.client.net.tls",
+    "fencepost.client.proxies",
+    "fencepost.config_providers",
+    "fencepost.sasl_settings",
+    "hashlib",
+    "json",
+    "pathlib",
+    "secrets",
+    "tempfile",
+}
+
+
+@pytest.mark.parametrize("client", ["Producer", "Consumer", "AsyncProducer", "AsyncConsumer"])
+def test_a_client_without_tls_login_and_proxy_loads_none_of_their_modules(client: str) -> None:
+    """They would take a sixth of the import, and 5 MB."""
+    assert not RARELY_USED & loaded_by(f"from fencepost import {client}")
+
+
+def test_a_client_with_tls_login_and_proxy_loads_their_modules() -> None:
+    settings = {
+        "bootstrap.servers": "127.0.0.1:1",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "ada",
+        "sasl.password": "secret",
+        "proxy.url": "socks5h://127.0.0.1:1",
+    }
+    loaded = loaded_by(f"from fencepost import Producer; Producer.from_config({settings}).close()")
+    assert RARELY_USED - loaded <= {"cramjam", "fencepost.client.net.markers", "secrets"}

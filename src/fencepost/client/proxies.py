@@ -18,7 +18,7 @@ from fencepost.client.outages import is_refusal
 from fencepost.client.sasl import Conversation
 from fencepost.errors import ConfigurationError
 
-__all__ = ["Proxy", "ProxyFailed", "ProxyRefused", "proxy_of", "through"]
+__all__ = ["Proxy", "ProxyFailed", "ProxyRefused", "proxy_of"]
 
 _SCHEMES: Final = ("http", "socks5", "socks5h")
 _MOST_HEAD_BYTES: Final = 65_536
@@ -92,11 +92,6 @@ def proxy_of(url: str) -> Proxy:
         if parts.scheme != "http" and len(text.encode()) > 255:
             raise ConfigurationError(f"proxy_url: the {name} of a SOCKS5 proxy has at most 255 bytes")
     return Proxy(parts.scheme, host, port, user, password)
-
-
-def through(proxy_url: str | None) -> str:
-    """Return a text that names the proxy, to append to an address in a message; "" without a proxy."""
-    return "" if proxy_url is None else f" through proxy {proxy_of(proxy_url)}"
 
 
 def _bracketed(host: str) -> str:

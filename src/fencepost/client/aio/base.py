@@ -22,7 +22,6 @@ from fencepost.client.net.open_clients import (
     tell_of_close,
     warn_unclosed,
 )
-from fencepost.client.net.sasl_login import change_credentials
 from fencepost.errors import ClosedError, ForkedError, UsageError
 from fencepost.process.at_exit import CloseOrder, at_exit, patience_ms
 
@@ -119,6 +118,8 @@ class AsyncClient(Configured, Generic[C_co]):
     @checked
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Log in with another user name or password from now on, like Producer.set_sasl_credentials."""
+        from fencepost.client.net.sasl_login import change_credentials  # loaded by clients that log in
+
         change_credentials(self._here().cluster, username, password)
 
     async def close(self, timeout_ms: int | None = None) -> None:

@@ -16,7 +16,6 @@ from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread, tell_when_forked
 from fencepost.client.net.open_clients import LEAVING_MS, Leaving, tell_of_close, warn_unclosed
-from fencepost.client.net.sasl_login import change_credentials
 from fencepost.config import CommonConfig
 from fencepost.errors import ClosedError, ConfigurationError
 
@@ -138,6 +137,8 @@ class BlockingClient(Configured, Generic[C_co]):
         self._check()
 
         async def change() -> None:
+            from fencepost.client.net.sasl_login import change_credentials  # loaded by clients that log in
+
             change_credentials(self._core.cluster, username, password)
 
         self._io.call(change)

@@ -10,7 +10,6 @@ import inspect
 import ipaddress
 import logging
 import random
-import secrets
 import socket
 import ssl
 import threading
@@ -18,18 +17,19 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from fencepost.client.net import tls
 from fencepost.client.net.io_thread import is_shared
 from fencepost.client.net.runtime import StreamClosed, StreamRefused
-from fencepost.client.proxies import Proxy, ProxyFailed, ProxyRefused, proxy_of
-from fencepost.client.sasl import Conversation
 from fencepost.config import CommonConfig
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import WireError
 from fencepost.protocol.receiver import Receiver, common_buffer
 from fencepost.protocol.records import engine
+
+if TYPE_CHECKING:
+    from fencepost.client.proxies import Proxy
+    from fencepost.client.sasl import Conversation
 
 log = logging.getLogger("fencepost.client")
 _chance = random.SystemRandom()  # has no state: a forked child draws other numbers, and no seed is changed
@@ -195,7 +195,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
 
     def _lost(self, what: str) -> StreamClosed:
         # A broker that requires a certificate refuses only after the client's part of a TLS 1.3 handshake is complete.
-        refused = tls.refusal(self._error)
+        refused = _tls_refusal(self._error)
         return StreamRefused(refused) if refused is not None else StreamClosed(what)
 
     def close(self) -> None:
@@ -203,6 +203,15 @@ class StreamProtocol(asyncio.BufferedProtocol):
         self._wake_reader()
         if self._transport is not None:
             self._transport.abort()
+
+
+def _tls_refusal(error: BaseException | None) -> str | None:
+    """Return a text if the error is a TLS refusal, so that a retry cannot succeed; else None."""
+    if not isinstance(error, ssl.SSLError):
+        return None
+    from fencepost.client.net import tls  # loaded by clients with TLS
+
+    return tls.refusal(error)
 
 
 async def open_plaintext(factory: Callable[[], StreamProtocol], host: str, port: int, **options: Any) -> StreamProtocol:
@@ -226,6 +235,7 @@ async def open_through(
 
     Raises OSError, StreamRefused, StreamClosed.
     """
+    from fencepost.client.proxies import ProxyFailed, ProxyRefused  # loaded by clients with a proxy
 
     async def attempt(address: str) -> socket.socket:
         sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
@@ -258,6 +268,8 @@ async def open_through(
 
 async def _converse(sock: socket.socket, conversation: Conversation) -> None:
     """Exchange the proxy protocol's messages. Raises ProxyFailed."""
+    from fencepost.client.proxies import ProxyFailed
+
     loop = asyncio.get_running_loop()
     try:
         to_send = next(conversation)
@@ -347,7 +359,7 @@ async def open_tls(
     try:
         return await open_tcp(factory, host, port, ssl=context(), server_hostname=host)
     except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, EOFError) as error:
-        refused = tls.refusal(error)
+        refused = _tls_refusal(error)
         if refused is not None:
             raise StreamRefused(f"{host}:{port}: {refused}") from error
         raise StreamClosed(
@@ -361,10 +373,15 @@ def runtime_for(config: CommonConfig) -> AsyncioRuntime:
 
     Raises ConfigurationError.
     """
-    proxy = None if config.proxy_url is None else proxy_of(config.proxy_url)
-    open_tcp = open_plaintext if proxy is None else functools.partial(open_through, proxy)
+    open_tcp: Callable[..., Awaitable[StreamProtocol]] = open_plaintext
+    if config.proxy_url is not None:
+        from fencepost.client.proxies import proxy_of  # only clients with a proxy load it
+
+        open_tcp = functools.partial(open_through, proxy_of(config.proxy_url))
     if "SSL" not in config.security_protocol:
         return AsyncioRuntime(open_tcp)
+    from fencepost.client.net import tls  # only clients with TLS load it
+
     return AsyncioRuntime(functools.partial(open_tls, tls.Contexts(config).current, open_tcp))
 
 
@@ -473,6 +490,8 @@ class AsyncioRuntime:
         return _chance.random()
 
     def nonce(self) -> str:
+        import secrets  # only logins need it
+
         return secrets.token_urlsafe(24)
 
     async def run_callback(self, function: Callable[[], Any]) -> Any:

@@ -17,12 +17,11 @@ from fencepost.arguments import MAX_INT32
 from fencepost.client.calling import Caller
 from fencepost.client.net import retry
 from fencepost.client.net.answers import only
-from fencepost.client.net.connection import BrokerConnection, api_name
+from fencepost.client.net.connection import BrokerConnection, api_name, login_of
 from fencepost.client.net.lasting_errors import ClientCallbacks, LastingErrors
 from fencepost.client.net.links import Links
 from fencepost.client.net.retry import RETRIABLE, Action
 from fencepost.client.net.runtime import Event, Runtime
-from fencepost.client.net.sasl_login import ClientLogin
 from fencepost.client.net.topology import Address, KnownPartition, KnownTopic, Node, parse_bootstrap
 from fencepost.config import CommonConfig
 from fencepost.errors import (
@@ -93,7 +92,7 @@ class Cluster:
         self.runtime = runtime
         self.config = config
         self._bootstrap = parse_bootstrap(config.bootstrap_servers)
-        self.login = ClientLogin.of(config)
+        self.login = login_of(config)
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, KnownTopic] = {}
         self.controller_id = -1

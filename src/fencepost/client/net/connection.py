@@ -13,15 +13,14 @@ import struct
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fencepost import __version__
 from fencepost.client.metrics import NodeTraffic
 from fencepost.client.net import releases
 from fencepost.client.net.runtime import Event, Runtime, Stream, StreamClosed, StreamRefused, TaskHandle
-from fencepost.client.net.sasl_login import ClientLogin, log_in
 from fencepost.client.net.tasks import within
-from fencepost.client.proxies import through
+from fencepost.client.net.topology import through
 from fencepost.config import CommonConfig
 from fencepost.errors import (
     AuthenticationError,
@@ -38,6 +37,9 @@ from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import WireError
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from fencepost.protocol.messages.index import APIS
+
+if TYPE_CHECKING:
+    from fencepost.client.net.sasl_login import ClientLogin
 
 log = logging.getLogger("fencepost.client")
 
@@ -60,6 +62,15 @@ class _Pending:
     sent: bool = True
     body: memoryview | None = None
     error: Exception | None = None
+
+
+def login_of(config: CommonConfig) -> ClientLogin | None:
+    """Return the client's identity; None without SASL."""
+    if not config.security_protocol.startswith("SASL_"):
+        return None
+    from fencepost.client.net.sasl_login import ClientLogin  # only clients that log in load it
+
+    return ClientLogin.of(config)
 
 
 def _name(host: str, port: int) -> str:
@@ -368,6 +379,8 @@ class BrokerConnection:
         login = self._login
         if login is None:
             return
+        from fencepost.client.net.sasl_login import log_in  # loaded with `login`
+
         lifetime_ms = await log_in(self, login, self._runtime, self._config.request_timeout_ms)
         if lifetime_ms > 0:
             first, last = SESSION_PART

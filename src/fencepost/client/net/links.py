@@ -13,8 +13,7 @@ from fencepost.client.net import retry
 from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.lasting_errors import LastingErrors
 from fencepost.client.net.runtime import Event, Runtime, TaskHandle
-from fencepost.client.net.topology import Address, Node
-from fencepost.client.proxies import through
+from fencepost.client.net.topology import Address, Node, through
 from fencepost.config import CommonConfig
 from fencepost.errors import (
     AllBrokersDownError,

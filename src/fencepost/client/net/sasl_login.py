@@ -59,10 +59,8 @@ class ClientLogin:
     on_change: Callable[[], object] = field(default=lambda: None, repr=False)
 
     @classmethod
-    def of(cls, config: CommonConfig) -> Self | None:
-        """Create the identity from the settings. Return None without SASL."""
-        if not config.security_protocol.startswith("SASL_"):
-            return None
+    def of(cls, config: CommonConfig) -> Self:
+        """Create the identity from the settings of a client with SASL."""
         username, password = config.credentials()
         provider = config.sasl_oauth_token_provider
         endpoint = config.token_endpoint()

@@ -172,12 +172,10 @@ def _identity(config: CommonConfig) -> Identity:
     )
 
 
-def refusal(error: BaseException | None) -> str | None:
-    """Return a text if the error is a TLS refusal, so that a retry cannot succeed; else None."""
+def refusal(error: ssl.SSLError) -> str | None:
+    """Return a text if the error is a refusal, so that a retry cannot succeed; else None."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the broker's certificate is not accepted: {error.verify_message}"
-    if not isinstance(error, ssl.SSLError):
-        return None
     reason = error.reason or ""
     if reason in NO_TLS:
         return "the port does not speak TLS; is it a plaintext listener (security_protocol)?"

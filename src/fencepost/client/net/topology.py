@@ -44,6 +44,15 @@ class KnownTopic:
     fetched_ms: int
 
 
+def through(proxy_url: str | None) -> str:
+    """Return a text that names the proxy, to append to an address in a message; "" without a proxy."""
+    if proxy_url is None:
+        return ""
+    from fencepost.client.proxies import proxy_of  # only clients with a proxy load it
+
+    return f" through proxy {proxy_of(proxy_url)}"
+
+
 def parse_bootstrap(servers: str | Iterable[str]) -> tuple[Address, ...]:
     """Return host and port of each address of "a:9092,[::1]:9093", or of a list of such. Raises ConfigurationError."""
     items = (

@@ -15,7 +15,6 @@ from fencepost.client.net import retry
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import AnyNode, Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.connection import BrokerConnection
-from fencepost.client.net.markers import search
 from fencepost.client.prepared import PreparedAnswer, PreparedTransaction, judge
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError, error_for
@@ -145,6 +144,8 @@ async def find_ending(
         found = found if earlier.ending is Ending.UNKNOWN else earlier
     if found.ending is Ending.UNKNOWN and own_epochs and (named := sorted(topics)):
         words = f"{found.words}; the markers in {', '.join(named)} were looked for"
+        from fencepost.client.net.markers import search  # it reads logs, which few producers do
+
         found = found._replace(ending=await search(cluster, named, prepared, deadline_ms), words=words)
     return found
 
