@@ -2,23 +2,22 @@
 
 python -m bench.processes [--quick] [--rounds 5]
 
-Each figure is that of a process of its own, ours and one with confluent-kafka in turns, at Fencepost's broker.
+Each figure is that of a process of its own, ours and one with confluent-kafka in turns, at Fencepost's broker. Such a
+process imports this module, so the module itself imports nothing that a client does not need.
 """
 
 from __future__ import annotations
 
-import argparse
-import resource
-import subprocess
+import os
 import sys
 import time
-from collections.abc import Iterator
-from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from bench.brokers import told
-from bench.common import installed_environment, new_topic, own_broker
-from fencepost_lab.benchmark.contest import Contest, Row
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fencepost_lab.benchmark.contest import Row
 
 __all__ = ["rows"]
 
@@ -82,11 +81,15 @@ def in_this_process(name: str, what: str, servers: str, topic: str) -> float:
     send(servers, topic, records)
     read(servers, topic, records)
     with open("/proc/self/statm") as file:  # psutil would be a part of the measured memory
-        return int(file.read().split()[1]) * resource.getpagesize() / 1e6
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def in_own_process(servers: str, what: str, name: str) -> float:
     """Return the figure of a process of its own. Raises RuntimeError."""
+    import subprocess
+
+    from bench.common import installed_environment, new_topic
+
     command = [sys.executable, "-m", "bench.processes", "--one", name, what, servers, new_topic(servers)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=installed_environment())
     if done.returncode:
@@ -96,6 +99,11 @@ def in_own_process(servers: str, what: str, name: str) -> float:
 
 def rows(*, quick: bool, rounds: int) -> Iterator[Row]:
     """The rows of the table."""
+    from functools import partial
+
+    from bench.common import own_broker
+    from fencepost_lab.benchmark.contest import Contest
+
     wanted = (
         ("memory of a client after use", "MB", str(RECORDS // (10 if quick else 1)), "55 MB"),
         (f"first {FIRST_RECORDS:,} keyed records of a process, processor time", "ms", "first", "90 ms"),
@@ -108,14 +116,17 @@ def rows(*, quick: bool, rounds: int) -> Iterator[Row]:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--one"]:
+        print(in_this_process(*sys.argv[2:]))
+        return
+    import argparse
+
+    from bench.brokers import told
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the records for the memory")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--one", nargs=4, metavar=("CLIENT", "WHAT", "SERVERS", "TOPIC"), help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.one:
-        print(in_this_process(*given.one))
-        return
     for row in rows(quick=given.quick, rounds=given.rounds):
         print(told(row), flush=True)
 
