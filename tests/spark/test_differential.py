@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.spark.copying import ROOT, environment
+from tests.spark.differential import seen_file
 from tests.spark.differential.cases import Options
 from tests.spark.differential.comparing import Cell, Seen
 from tests.spark.differential.known import Known, judge, known, report
 from tests.spark.differential.running import Driver, all_cells, run
 from tests.spark.differential.states import CHANGING, RESTING, World, world
 from tests.spark.differential.writes import all_writes, write
+from tests.support import built_in_connector
 from tests.support.apache_kafka import Unavailable
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -135,3 +145,46 @@ def test_a_failure_tells_all_of_each_unknown_cell() -> None:
     assert all(text.count(f"unknown: {cell}: kind, rows\n") == 1 for cell in cells)
     assert text.count("Spark's own: rows\n") == text.count("here: refused\n") == 30
     assert text.count("v" * 5000) == text.count("because") == 30
+
+
+def test_outcomes_are_kept_in_a_file(tmp_path: Path) -> None:
+    none: dict[str, Any] = {"errors": [], "schema": "", "rows": [], "tasks": [], "batches": []}
+    path, cells = tmp_path / "seen", [Cell("plain", "batch", name) for name in ("a", "b", "c")]
+    assert seen_file.read(path, cells) == []
+    seen = [Seen(cells[0], none, {**none, "errors": ["no\n"]}), Seen(cells[1], none, none, moving=True)]
+    for one in seen:
+        seen_file.append(path, one)
+    with path.open("a") as file:
+        file.write('{"cell": "plain / ba')  # a kill
+    assert seen_file.read(path, cells) == seen
+    seen_file.append(path, Seen(cells[2], none, none))
+    assert [one.cell for one in seen_file.read(path, cells)] == cells
+    assert seen_file.read(path, cells[1:2]) == seen[1:]
+
+
+def test_a_run_that_is_interrupted_says_what_it_has_seen_and_goes_on(tmp_path: Path) -> None:
+    """A terminal sends SIGINT to the program, its driver and all their processes."""
+    try:
+        built_in_connector.jars()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    cells = sorted(str(cell) for cell in all_cells() if str(cell).endswith("/ once / earliest"))
+    path, told = tmp_path / "seen", tmp_path / "told"
+    command = [sys.executable, "-m", "tests.spark.differential", "--only", *cells, "--resume", str(path)]
+    with told.open("w") as output:
+        program = subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        until(lambda: path.exists() or program.poll() is not None, within_s=600)
+        os.killpg(program.pid, signal.SIGINT)
+        assert program.wait(120) == 130, told.read_text()
+        text, earlier = told.read_text(), len(path.read_text().splitlines())
+        assert 0 < earlier < len(cells) and "Traceback" not in text, text
+        assert f"{earlier} of {len(cells)} cells" in text and "the same command runs the other cells" in text
+    finally:
+        program.kill()
+    again = subprocess.run(command, check=False, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert re.search(rf"{len(cells)} of {len(cells)} cells .* without the {earlier} that ran earlier", again.stdout)
+    assert sorted(str(one.cell) for one in seen_file.read(path, all_cells())) == cells

@@ -127,6 +127,7 @@ def _take(asker: socket.socket) -> dict[str, Any]:
         request: dict[str, Any] = json.loads(unread.read(int(length)))
     runs = os.fork()
     if runs == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         for number, file in enumerate(files):
             os.dup2(file, number)
             os.close(file)
@@ -157,6 +158,7 @@ def run(request: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C here, too; the starter ends the server
     for name in IMPORTED:
         with contextlib.suppress(ImportError):  # PySpark's own differ from release to release
             __import__(name)

@@ -75,13 +75,18 @@ class Driver(AnsweringProgram):
     def __init__(self, python: str, folder: Path, threads: int = THREADS) -> None:
         """`python`: for PYSPARK_PYTHON; `folder`: for checkpoints and the log."""
         program = str(Path(__file__).with_name("driver.py"))
-        super().__init__([program, built_in_connector.jars(), str(threads)], folder / "log", python=python)
+        command = [program, built_in_connector.jars(), str(threads)]
+        super().__init__(command, folder / "log", python=python, own_group=True)
         self._folder = folder
 
     def ask(self, do: str, asked: list[dict[str, Any]]) -> Any:
-        """Ask, and wait for the answer."""
+        """Ask, and wait for the answer. Ctrl-C ends the driver, which would answer first."""
         self.send({"do": do, "cells": asked})
-        return self.answer()
+        try:
+            return self.answer()
+        except KeyboardInterrupt:
+            self.kill()
+            raise
 
     def asked(
         self, kind: str, cell: Cell, options: dict[str, str], then: dict[str, str] | None = None
