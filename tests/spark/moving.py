@@ -5,7 +5,7 @@ python moving.py JARS       objects from stdin, one a line; the answer to each i
 {"servers": ..., "input": ..., "output": ..., "checkpoint": ..., "source": "kafka", "sink": "fencepost", ...}
     up to the end of the input: {"error": null}, or the error that ended the query
     "sink": "describe" with "path": fencepost.spark.describe_batch
-    "query": "distinct": keys that were seen are in the state
+    "query": "distinct": keys that were seen are in the state; "windows": counts behind a watermark
     "breaks": 2: the task raises after so many rows; "hangs": a task of partition 1 waits for ever, before its rows
 """
 
@@ -45,9 +45,17 @@ def hanging(batches: Batches) -> Batches:
     yield from batches
 
 
+def windows(frame: DataFrame) -> DataFrame:
+    late = frame.withWatermark("timestamp", "10 minutes")
+    counts = late.groupBy(fn.window("timestamp", "5 minutes"), fn.col("value").cast("string").alias("value")).count()
+    return counts.select(fn.concat_ws(" ", fn.col("window.start").cast("string"), "value", "count").alias("value"))
+
+
 def frame_of(spark: SparkSession, asked: dict[str, Any]) -> DataFrame:
     options = {"kafka.bootstrap.servers": asked["servers"], "subscribe": asked["input"], "startingOffsets": "earliest"}
     frame = spark.readStream.format(asked["source"]).options(**options).load()
+    if asked.get("query") == "windows":
+        return windows(frame)
     frame = frame.select(fn.col("value").cast("string").alias("value"))
     if asked.get("query") == "distinct":
         frame = frame.dropDuplicates(["value"])

@@ -25,6 +25,7 @@ from tests.support.apache_kafka import Unavailable
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 PATIENCE_S = 300
+START_MS = 1_700_000_100_000  # a multiple of five minutes
 
 
 class Driver(AnsweringProgram):
@@ -70,6 +71,14 @@ class Query:
                 partition = number % (1 if topic else self.partitions)
                 producer.send(topic or self.input, f"order {number}".encode(), partition=partition)
 
+    def add_minutes(self, first: int, end: int) -> None:
+        """A record for each minute of event time, of one of three values."""
+        with Producer(self.servers) as producer:
+            for minute in range(first, end):
+                moment = START_MS + minute * 60_000
+                place = minute % self.partitions
+                producer.send(self.input, b"value %d" % (minute % 3), partition=place, timestamp_ms=moment)
+
     def command(self, name: str, *words: str) -> int:
         forget()
         with pytest.raises(SystemExit) as ended:
@@ -112,6 +121,8 @@ def test_queries_move_with_checkpoint_state_and_output(
     try:
         with Driver(tmp_path) as driver:
             there_and_back(driver, Query(servers, tmp_path, query="distinct"))
+            windows = [Query(servers, tmp_path, 2, query="windows") for _ in range(2)]
+            as_if_it_had_never_moved(driver, *windows, capsys=capsys)
             begun_and_whole(driver, Query(servers, tmp_path, query="distinct"), capsys)
             begun_and_nothing(driver, Query(servers, tmp_path), capsys)
             begun_and_partly(driver, Query(servers, tmp_path), capsys)
@@ -142,6 +153,36 @@ def there_and_back(driver: Driver, query: Query) -> None:
     query.add(25, 40)
     assert driver(**query.of(OURS, OURS)) is None
     assert query.written() == query.expected(40)
+
+
+def as_if_it_had_never_moved(
+    driver: Driver, moving: Query, staying: Query, *, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A watermark and open windows go along, late records are dropped alike, and no window comes twice."""
+
+    def both(first: int, end: int, where: str) -> None:
+        for query, kind in ((moving, where), (staying, BUILT_IN)):
+            query.add_minutes(first, end)
+            assert driver(**query.of(kind, kind)) is None
+        assert moving.written() == staying.written()
+
+    both(0, 33, BUILT_IN)
+    assert moving.adopt() == 0
+    both(28, 60, OURS)  # the first two are in a window that is open, and late in no round
+    moving.unfinished()
+    both(5, 8, OURS)  # late
+    both(60, 90, OURS)
+    assert moving.command("release") == 0
+    both(40, 93, BUILT_IN)  # some are late
+    last = moving.unfinished()
+    assert f"batch {last} of query" in str(driver(**moving.of(BUILT_IN, "describe")))
+    capsys.readouterr()
+    assert moving.adopt("--rows", str(moving.rows)) == 0
+    assert "all of its" in capsys.readouterr().out
+    both(93, 120, OURS)
+    both(1000, 1001, OURS)  # the watermark passes all windows
+    windows = {row.rpartition(" ")[0] for row in moving.written()}
+    assert len(windows) == len(moving.written()) == 24 * 3
 
 
 def begun_and_whole(driver: Driver, query: Query, capsys: pytest.CaptureFixture[str]) -> None:
