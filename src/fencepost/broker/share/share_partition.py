@@ -143,14 +143,14 @@ class SharePartition:
         return found
 
     def decide_acknowledge(
-        self, member_id: str, said: Sequence[Acknowledgement], limits: ShareLimits
+        self, member_id: str, acknowledgements: Sequence[Acknowledgement], limits: ShareLimits
     ) -> Changes | ErrorCode:
         """Return the changes for a member's acknowledgements, or an error: it may acknowledge only its own records.
 
         Records before the window are done; acknowledgements of them are ignored.
         """
         changes: Changes = {}
-        for batch in said:
+        for batch in acknowledgements:
             if batch.last_offset < self.start_offset:
                 continue
             if batch.last_offset >= self.end_offset:

@@ -118,14 +118,14 @@ class SharePartitions:
         return known
 
     def acknowledge(
-        self, now_ms: int, key: ShareStateKey, member_id: str, said: Sequence[Acknowledgement]
+        self, now_ms: int, key: ShareStateKey, member_id: str, acknowledgements: Sequence[Acknowledgement]
     ) -> ErrorCode:
         """Apply a member's acknowledgements, or return the error. After an OSError nothing has changed."""
         known = self._partitions.get(key)
         if known is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         limits = self._limits(key)
-        changes = known.decide_acknowledge(member_id, said, limits)
+        changes = known.decide_acknowledge(member_id, acknowledgements, limits)
         if isinstance(changes, ErrorCode):
             return changes
         self._apply(now_ms, key, known, changes, limits)

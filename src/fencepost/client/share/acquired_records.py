@@ -52,7 +52,7 @@ class AcquiredRecords:
                 f"{record.topic}-{record.partition} offset {record.offset} is not in hand: "
                 "its acknowledgement was sent, or an earlier poll gave it and its lock is over"
             )
-        held.session.say(held.place, record.offset, kind)
+        held.session.add_acknowledgement(held.place, record.offset, kind)
         renews = kind is AcknowledgeType.RENEW
         self._held[key] = held._replace(renewed=renews, acknowledged=not renews)
         return held.session
@@ -65,7 +65,7 @@ class AcquiredRecords:
         """Accept all records; return the sessions that will send it."""
         sessions = {}
         for (_, offset), held in self._held.items():
-            held.session.say(held.place, offset, AcknowledgeType.ACCEPT)
+            held.session.add_acknowledgement(held.place, offset, AcknowledgeType.ACCEPT)
             sessions[id(held.session)] = held.session
         self._held.clear()
         return list(sessions.values())

@@ -185,7 +185,7 @@ class ShareConsumerCore(ReportingCore):
         self._metrics.polls_total += 1
         number = self.poll_ends.begin()
         self._settle_last()
-        self._exchange.tell_unsent()
+        self._exchange.report_unsent()
         most = self.config.max_poll_records if max_records is None else max_records
         deadline_ms = self._runtime.now_ms() + timeout_ms
         while True:
@@ -263,7 +263,7 @@ class ShareConsumerCore(ReportingCore):
                 'acknowledge() needs share_acknowledgement_mode="explicit"; now the next poll acknowledges'
             )
         self._take_in_hand()
-        self._exchange.tell_over(self._acquired.acknowledge(record, AcknowledgeType(kind)))
+        self._exchange.fail_acknowledgements(self._acquired.acknowledge(record, AcknowledgeType(kind)))
 
     async def commit(self, timeout_ms: Milliseconds | None = None) -> dict[TopicPartition, KafkaError | None]:
         """Send pending acknowledgements (implicit mode: for all polled records), and wait for all responses.
@@ -285,10 +285,10 @@ class ShareConsumerCore(ReportingCore):
             self._arrived.clear()
             self._exchange.start(self._member.member_id, {}, fetching=False, report=report)
             await self._serve()
-            if not self._exchange.owes:
+            if not self._exchange.has_pending:
                 break
             left = deadline_ms - self._runtime.now_ms()
-            if left <= 0 and not report.unanswered and not self._exchange.has_to_say:
+            if left <= 0 and not report.unanswered and not self._exchange.has_unsent:
                 break  # only responses to requests of earlier polls are missing
             if left <= 0:
                 raise KafkaTimeoutError("acknowledgements are not answered yet", outcome_unknown=True)
@@ -309,7 +309,7 @@ class ShareConsumerCore(ReportingCore):
             self._acquired.settle()
             return
         for session in self._acquired.accept_all():
-            self._exchange.tell_over(session)
+            self._exchange.fail_acknowledgements(session)
 
     def set_acknowledgement_callback(self, callback: OnAcknowledged | None) -> None:
         """Set the function that poll, commit and close call with acknowledged offsets and the error or None."""

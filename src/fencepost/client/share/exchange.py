@@ -15,7 +15,7 @@ from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.runtime import Event, TaskHandle
 from fencepost.client.records import SharedRecord
 from fencepost.client.share.fetched import take
-from fencepost.client.share.session import GAP, Said, SharePlace, ShareReadSession
+from fencepost.client.share.session import GAP, Acknowledgements, SharePlace, ShareReadSession
 from fencepost.client.types import AcknowledgeType, TopicPartition
 from fencepost.config import ShareConsumerConfig
 from fencepost.errors import (
@@ -103,18 +103,18 @@ class Exchange:
         self._unsent: list[Outcome] = []
         self._failures: list[Exception] = []
         self._refreshing: TaskHandle | None = None
-        self._look_again_ms = 0
-        self._owed = 0  # number of requests in flight with acknowledgements
+        self._next_refresh_ms = 0
+        self._unanswered = 0  # number of requests in flight with acknowledgements
 
     @property
-    def owes(self) -> bool:
+    def has_pending(self) -> bool:
         """Return true if acknowledgements are not sent, or have no response."""
-        return self._owed > 0 or self.has_to_say
+        return self._unanswered > 0 or self.has_unsent
 
     @property
-    def has_to_say(self) -> bool:
+    def has_unsent(self) -> bool:
         """Return true if acknowledgements wait to be sent."""
-        return any(broker.session.to_say for broker in self._brokers.values())
+        return any(broker.session.unsent for broker in self._brokers.values())
 
     def raise_failure(self) -> None:
         """Raise the first error that the application must know. The others are logged."""
@@ -173,13 +173,13 @@ class Exchange:
             report: Receives the outcomes of acknowledgements that this call sends, and of no others.
         """
         self._names.update(places)
-        self.tell_unsent(report)
+        self.report_unsent(report)
         wanted: dict[int, list[SharePlace]] = defaultdict(list)
         if fetching and not any(ready.records for ready in self._ready):
             for place, name in places.items():
                 leader = self._cluster.leader(*name)
                 if leader < 0 or self._cluster.is_stale(name.topic):
-                    self._look([name.topic])
+                    self._refresh_if_due([name.topic])
                 if leader >= 0:
                     wanted[leader].append(place)
             for node in wanted:
@@ -191,34 +191,38 @@ class Exchange:
             if broker.task is not None and not broker.task.done():
                 continue
             leaves = fetching and not wanted.get(node) and not session.is_empty
-            if session.to_say and (session.renews or node not in wanted):
-                said = self._send(session, report)
-                broker.task = self._runtime.spawn(self._acknowledge(broker, member_id, said, report))
+            if session.unsent and (session.renews or node not in wanted):
+                acknowledgements = self._send(session, report)
+                broker.task = self._runtime.spawn(self._acknowledge(broker, member_id, acknowledgements, report))
             elif (wanted.get(node) or leaves) and now_ms >= broker.not_before_ms:
-                said = self._send(session, report)
-                broker.task = self._runtime.spawn(self._fetch(broker, member_id, wanted.get(node, []), said, report))
+                acknowledgements = self._send(session, report)
+                broker.task = self._runtime.spawn(
+                    self._fetch(broker, member_id, wanted.get(node, []), acknowledgements, report)
+                )
 
-    def _send(self, session: ShareReadSession, report: Report | None) -> dict[SharePlace, Said]:
-        said = session.take()
-        self._owed += bool(said)
+    def _send(self, session: ShareReadSession, report: Report | None) -> dict[SharePlace, Acknowledgements]:
+        acknowledgements = session.take()
+        self._unanswered += bool(acknowledgements)
         if report is not None:
-            report.unanswered += bool(said)
-        return said
+            report.unanswered += bool(acknowledgements)
+        return acknowledgements
 
-    def tell_over(self, session: ShareReadSession) -> None:
+    def fail_acknowledgements(self, session: ShareReadSession) -> None:
         """Record the acknowledgements of an ended session as failed."""
-        if session.ended is not None and session.to_say:
-            outcome = self._outcome(session.take(), _over(session.ended))
+        if session.ended is not None and session.unsent:
+            outcome = self._outcome(session.take(), _session_ended(session.ended))
             self._unsent += [outcome] if outcome is not None else []
 
-    def tell_unsent(self, report: Report | None = None) -> None:
+    def report_unsent(self, report: Report | None = None) -> None:
         """Report acknowledgements that could not be sent as outcomes of this call."""
         unsent, self._unsent = self._unsent, []
         for outcome in unsent:
             self._finish(outcome, report)
 
-    def _tell(self, said: Mapping[SharePlace, Said], error: KafkaError | None, report: Report | None) -> None:
-        outcome = self._outcome(said, error)
+    def _report(
+        self, acknowledgements: Mapping[SharePlace, Acknowledgements], error: KafkaError | None, report: Report | None
+    ) -> None:
+        outcome = self._outcome(acknowledgements, error)
         if outcome is not None:
             self._finish(outcome, report)
 
@@ -227,12 +231,14 @@ class Exchange:
         if report is not None:
             report.take(*outcome)
 
-    def _outcome(self, said: Mapping[SharePlace, Said], error: KafkaError | None) -> Outcome | None:
+    def _outcome(
+        self, acknowledgements: Mapping[SharePlace, Acknowledgements], error: KafkaError | None
+    ) -> Outcome | None:
         offsets: dict[TopicPartition, list[int]] = {}
-        for place, kinds in said.items():
-            told = sorted(offset for offset, kind in kinds.items() if kind != GAP)
-            if told:
-                offsets[self._names[place]] = told
+        for place, kinds in acknowledgements.items():
+            acknowledged = sorted(offset for offset, kind in kinds.items() if kind != GAP)
+            if acknowledged:
+                offsets[self._names[place]] = acknowledged
         if not offsets:
             return None
         count = sum(map(len, offsets.values()))
@@ -240,12 +246,12 @@ class Exchange:
         self._metrics.acknowledgements_error_total += count if error is not None else 0
         return offsets, error
 
-    def _look(self, topics: Sequence[str]) -> None:
+    def _refresh_if_due(self, topics: Sequence[str]) -> None:
         """Refresh metadata in a task, and not too often."""
         now_ms = self._runtime.now_ms()
-        if now_ms < self._look_again_ms or (self._refreshing is not None and not self._refreshing.done()):
+        if now_ms < self._next_refresh_ms or (self._refreshing is not None and not self._refreshing.done()):
             return
-        self._look_again_ms = now_ms + self._config.retry_backoff_ms
+        self._next_refresh_ms = now_ms + self._config.retry_backoff_ms
         self._refreshing = self._runtime.spawn(self._refresh(list(topics)))
 
     async def _refresh(self, topics: list[str]) -> None:
@@ -262,15 +268,15 @@ class Exchange:
         broker: _Broker,
         member_id: str,
         wanted: list[SharePlace],
-        said: dict[SharePlace, Said],
+        acknowledgements: dict[SharePlace, Acknowledgements],
         report: Report | None,
     ) -> None:
         config, session = self._config, broker.session
-        untold = dict(said)
+        unreported = dict(acknowledgements)
         try:
             connection = await self._connect(broker)
             version = self._version(connection)
-            request = session.fetch(self._group_id, member_id, wanted, said)
+            request = session.fetch(self._group_id, member_id, wanted, acknowledgements)
             request.max_wait_ms = config.fetch_max_wait_ms if wanted else 0
             request.min_bytes, request.max_bytes = config.fetch_min_bytes, config.fetch_max_bytes
             request.max_records = request.batch_size = config.max_poll_records if wanted else 0
@@ -296,12 +302,12 @@ class Exchange:
                     if topic.topic_id is None:
                         continue
                     place = SharePlace(topic.topic_id, data.partition_index)
-                    if place in untold:
+                    if place in unreported:
                         code, words = data.acknowledge_error_code, data.acknowledge_error_message
-                        self._answered(place, untold.pop(place), code, words, report)
+                        self._answered(place, unreported.pop(place), code, words, report)
                     refused |= data.error_code != 0
                     self._take(place, session, data, sent_ms)
-            self._missing(connection, untold)
+            self._missing(connection, unreported)
             if refused:
                 self._pause(broker)
             else:
@@ -309,29 +315,33 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 (the next poll raises it)
             self._failed(broker, error)
         finally:
-            self._end_request(session, untold, said, report)
+            self._end_request(session, unreported, acknowledgements, report)
 
     async def _acknowledge(
         self,
         broker: _Broker,
         member_id: str,
-        said: dict[SharePlace, Said],
+        acknowledgements: dict[SharePlace, Acknowledgements],
         report: Report | None,
         *,
         last: bool = False,
     ) -> None:
         session = broker.session
-        untold = dict(said)
+        unreported = dict(acknowledgements)
         try:
             connection = await self._connect(broker)
-            lowest = RENEWAL_VERSION if any(AcknowledgeType.RENEW in each.values() for each in said.values()) else 1
+            lowest = (
+                RENEWAL_VERSION
+                if any(AcknowledgeType.RENEW in each.values() for each in acknowledgements.values())
+                else 1
+            )
             try:
                 version = connection.version(SHARE_ACKNOWLEDGE, lowest, RENEWAL_VERSION)
             except UnsupportedVersionError as error:
-                self._tell(said, error, report)  # the session continues, and only the renewal fails
-                untold.clear()
+                self._report(acknowledgements, error, report)  # the session continues, and only the renewal fails
+                unreported.clear()
                 return
-            request = session.acknowledge(self._group_id, member_id, said, last=last)
+            request = session.acknowledge(self._group_id, member_id, acknowledgements, last=last)
             reply: ShareAcknowledgeResponse = await connection.request(
                 request, version, timeout_ms=self._config.request_timeout_ms
             )
@@ -344,13 +354,13 @@ class Exchange:
             for topic in reply.responses:
                 for data in topic.partitions:
                     place = None if topic.topic_id is None else SharePlace(topic.topic_id, data.partition_index)
-                    if place is not None and place in untold:
-                        self._answered(place, untold.pop(place), data.error_code, data.error_message, report)
-            self._missing(connection, untold)
+                    if place is not None and place in unreported:
+                        self._answered(place, unreported.pop(place), data.error_code, data.error_message, report)
+            self._missing(connection, unreported)
         except Exception as error:  # noqa: BLE001 (the next poll raises it)
             self._failed(broker, error)
         finally:
-            self._end_request(session, untold, said, report)
+            self._end_request(session, unreported, acknowledgements, report)
 
     async def _connect(self, broker: _Broker) -> BrokerConnection:
         deadline_ms = self._runtime.now_ms() + self._config.request_timeout_ms
@@ -363,34 +373,36 @@ class Exchange:
             self._cluster.lasting_errors.lacks("record_limit", f"{connection.name}: {words}")
         return version
 
-    def _missing(self, connection: BrokerConnection, untold: Mapping[SharePlace, Said]) -> None:
+    def _missing(self, connection: BrokerConnection, unreported: Mapping[SharePlace, Acknowledgements]) -> None:
         """Raise ProtocolError if the response lacks partitions of the request's acknowledgements."""
-        if untold:
-            names = ", ".join(f"{name.topic}-{name.partition}" for name in map(self._names.__getitem__, untold))
+        if unreported:
+            names = ", ".join(f"{name.topic}-{name.partition}" for name in map(self._names.__getitem__, unreported))
             raise ProtocolError(f"{connection.name} did not answer the acknowledgements of {names}")
 
-    def _answered(self, place: SharePlace, said: Said, code: int, words: str | None, report: Report | None) -> None:
+    def _answered(
+        self, place: SharePlace, acknowledgements: Acknowledgements, code: int, words: str | None, report: Report | None
+    ) -> None:
         name = self._names[place]
         error = error_for(code, f"acknowledging {name.topic}-{name.partition}", words) if code else None
-        self._tell({place: said}, error, report)
+        self._report({place: acknowledgements}, error, report)
 
     def _end_request(
         self,
         session: ShareReadSession,
-        untold: Mapping[SharePlace, Said],
-        said: Mapping[SharePlace, Said],
+        unreported: Mapping[SharePlace, Acknowledgements],
+        acknowledgements: Mapping[SharePlace, Acknowledgements],
         report: Report | None,
     ) -> None:
         """End a request, and report the acknowledgements without an outcome."""
-        self._owed -= bool(said)
+        self._unanswered -= bool(acknowledgements)
         if report is not None:
-            report.unanswered -= bool(said)
-        if untold:
+            report.unanswered -= bool(acknowledgements)
+        if unreported:
             cause = session.ended or DisconnectedError("the request was cancelled", sent=True)
             if cause.may_have_taken_effect or isinstance(cause, ProtocolError):
-                self._tell(untold, cause, report)
+                self._report(unreported, cause, report)
             else:
-                self._tell(untold, _over(cause), report)
+                self._report(unreported, _session_ended(cause), report)
         self._arrived.set()
 
     # --- answers ---
@@ -413,9 +425,9 @@ class Exchange:
             max_batch_bytes=self._config.max_decompressed_bytes,
         )
         for offset in taken.gaps:
-            session.say(place, offset, GAP)
+            session.add_acknowledgement(place, offset, GAP)
         for offset in taken.unreadable:
-            session.say(place, offset, AcknowledgeType.RELEASE)
+            session.add_acknowledgement(place, offset, AcknowledgeType.RELEASE)
         if taken.error is not None:
             self._failures.append(taken.error)
         until_ms = sent_ms + (self.lock_ms or WORST_PAUSE_MS)
@@ -426,7 +438,7 @@ class Exchange:
         error = error_for(data.error_code, f"share fetch of {name.topic}-{name.partition}", data.error_message)
         if retry.action(retry.FETCH, data.error_code) in retry.RETRIABLE:
             self._cluster.lasting_errors.met(f"share fetch of {name.topic}-{name.partition}", error)
-            self._look([name.topic])
+            self._refresh_if_due([name.topic])
         else:
             self._failures.append(error)
 
@@ -442,7 +454,7 @@ class Exchange:
             self._lose(broker, error)
         elif isinstance(error, (DisconnectedError, KafkaTimeoutError)):
             self._lose(broker, error)
-            self._look(sorted({name.topic for name in self._names.values()}))
+            self._refresh_if_due(sorted({name.topic for name in self._names.values()}))
         else:
             self._failures.append(error)
             self._lose(broker, error if isinstance(error, KafkaError) else ProtocolError(str(error)))
@@ -456,7 +468,7 @@ class Exchange:
             log.warning("share group %r: session with broker %d lost: %s", self._group_id, session.node, error)
         else:
             self._cluster.lasting_errors.failed(_session_with(session), error)
-        self.tell_over(session)
+        self.fail_acknowledgements(session)
         broker.session = ShareReadSession(session.node)
         self._pause(broker)
 
@@ -480,14 +492,14 @@ class Exchange:
                 await self._acknowledge(broker, member_id, self._send(broker.session, None), None, last=True)
         self._brokers.clear()
         self._failures.clear()
-        self.tell_unsent()
+        self.report_unsent()
 
 
 def _session_with(session: ShareReadSession) -> str:
     return f"share session with broker {session.node}"
 
 
-def _over(cause: KafkaError) -> InvalidRecordStateError:
+def _session_ended(cause: KafkaError) -> InvalidRecordStateError:
     error = InvalidRecordStateError(f"the share session is over, and its locks with it: {cause}")
     error.__cause__ = cause
     return error

@@ -37,19 +37,19 @@ class Run(NamedTuple):
     types: list[int]
 
 
-Said = dict[int, int]
+Acknowledgements = dict[int, int]
 """Acknowledgements of a partition's records: an AcknowledgeType or GAP by offset."""
 
 
-def runs(said: Said) -> list[Run]:
+def runs(acknowledgements: Acknowledgements) -> list[Run]:
     """Return the acknowledgements as in requests: in order, in as few runs as possible."""
     found: list[Run] = []
-    for offset in sorted(said):
+    for offset in sorted(acknowledgements):
         if found and found[-1].last_offset == offset - 1:
-            found[-1].types.append(said[offset])
+            found[-1].types.append(acknowledgements[offset])
             found[-1] = found[-1]._replace(last_offset=offset)
         else:
-            found.append(Run(offset, offset, [said[offset]]))
+            found.append(Run(offset, offset, [acknowledgements[offset]]))
     return [run._replace(types=run.types[:1]) if len(set(run.types)) == 1 else run for run in found]
 
 
@@ -59,7 +59,7 @@ class ShareReadSession:
     def __init__(self, node: int) -> None:
         self.node = node
         self.ended: KafkaError | None = None
-        self.to_say: dict[SharePlace, Said] = {}
+        self.unsent: dict[SharePlace, Acknowledgements] = {}
         self.asking = False  # a request is in flight; requests are sent one by one, because each has the next epoch
         self._epoch = INITIAL_EPOCH
         self._places: set[SharePlace] = set()
@@ -77,29 +77,33 @@ class ShareReadSession:
     @property
     def renews(self) -> bool:
         """Return true if a lock must be renewed. A fetch cannot do that (KIP-1222)."""
-        return any(AcknowledgeType.RENEW in said.values() for said in self.to_say.values())
+        return any(AcknowledgeType.RENEW in acknowledgements.values() for acknowledgements in self.unsent.values())
 
-    def say(self, place: SharePlace, offset: int, kind: int) -> None:
+    def add_acknowledgement(self, place: SharePlace, offset: int, kind: int) -> None:
         """Store an acknowledgement for the next request."""
-        self.to_say.setdefault(place, {})[offset] = kind
+        self.unsent.setdefault(place, {})[offset] = kind
 
-    def take(self) -> dict[SharePlace, Said]:
+    def take(self) -> dict[SharePlace, Acknowledgements]:
         """Remove and return the acknowledgements, to send them or to report that they cannot be sent."""
-        said, self.to_say = self.to_say, {}
-        return said
+        acknowledgements, self.unsent = self.unsent, {}
+        return acknowledgements
 
     def fetch(
-        self, group_id: str, member_id: str, wanted: Iterable[SharePlace], said: Mapping[SharePlace, Said]
+        self,
+        group_id: str,
+        member_id: str,
+        wanted: Iterable[SharePlace],
+        acknowledgements: Mapping[SharePlace, Acknowledgements],
     ) -> share_fetch.ShareFetchRequest:
         """Return the next ShareFetch without sizes and times."""
         now = set(wanted)
         new, gone = sorted(now - self._places), sorted(self._places - now)
         self._places = now
         topics: dict[UUID, list[share_fetch.FetchPartition]] = defaultdict(list)
-        for place in sorted({*new, *said}):
+        for place in sorted({*new, *acknowledgements}):
             batches = [
                 share_fetch.AcknowledgementBatch(first_offset=run[0], last_offset=run[1], acknowledge_types=run[2])
-                for run in runs(said.get(place, {}))
+                for run in runs(acknowledgements.get(place, {}))
             ]
             topics[place.topic_id].append(
                 share_fetch.FetchPartition(partition_index=place.partition, acknowledgement_batches=batches)
@@ -118,16 +122,21 @@ class ShareReadSession:
         )
 
     def acknowledge(
-        self, group_id: str, member_id: str, said: Mapping[SharePlace, Said], *, last: bool = False
+        self,
+        group_id: str,
+        member_id: str,
+        acknowledgements: Mapping[SharePlace, Acknowledgements],
+        *,
+        last: bool = False,
     ) -> share_acknowledge.ShareAcknowledgeRequest:
         """Return the next ShareAcknowledge. With `last` it ends the session."""
         topics: dict[UUID, list[share_acknowledge.AcknowledgePartition]] = defaultdict(list)
-        for place in sorted(said):
+        for place in sorted(acknowledgements):
             batches = [
                 share_acknowledge.AcknowledgementBatch(
                     first_offset=run[0], last_offset=run[1], acknowledge_types=run[2]
                 )
-                for run in runs(said[place])
+                for run in runs(acknowledgements[place])
             ]
             topics[place.topic_id].append(
                 share_acknowledge.AcknowledgePartition(partition_index=place.partition, acknowledgement_batches=batches)
@@ -136,7 +145,7 @@ class ShareReadSession:
             group_id=group_id,
             member_id=member_id,
             share_session_epoch=FINAL_EPOCH if last else self._epoch,
-            is_renew_ack=any(AcknowledgeType.RENEW in each.values() for each in said.values()),
+            is_renew_ack=any(AcknowledgeType.RENEW in each.values() for each in acknowledgements.values()),
             topics=[
                 share_acknowledge.AcknowledgeTopic(topic_id=one, partitions=parts) for one, parts in topics.items()
             ],

@@ -1,4 +1,4 @@
-"""Acknowledgements of acquired records, by ShareFetch or ShareAcknowledge."""
+"""Apply the acknowledgements of acquired records in ShareFetch and ShareAcknowledge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.logs.share_state_log import ShareStateKey
 
-__all__ = ["Said", "acknowledge", "member_error"]
+__all__ = ["Acknowledgements", "acknowledge", "member_error"]
 
 _RENEW = 4
 _FIRST_WITH_RENEWAL = 2
@@ -29,7 +29,7 @@ class AcknowledgedBatch(Protocol):
     acknowledge_types: Sequence[int]
 
 
-class Said(NamedTuple):
+class Acknowledgements(NamedTuple):
     """The acknowledgements of one partition."""
 
     topic_id: UUID | None
@@ -52,7 +52,13 @@ def member_error(group_id: str | None, member_id: str | None) -> str | None:
 
 
 def acknowledge(
-    call: Call, now_ms: int, group_id: str, member_id: str, said: Iterable[Said], *, renews: bool
+    call: Call,
+    now_ms: int,
+    group_id: str,
+    member_id: str,
+    acknowledgements: Iterable[Acknowledgements],
+    *,
+    renews: bool,
 ) -> dict[TopicIdPartition, int]:
     """Apply the acknowledgements.
 
@@ -60,28 +66,33 @@ def acknowledge(
 
     `renews`: the request declares that it has renewals, and fetches nothing.
     """
-    return {each.key: _one(call, now_ms, group_id, member_id, each, renews) for each in said}
+    return {each.key: _one(call, now_ms, group_id, member_id, each, renews) for each in acknowledgements}
 
 
-def _one(call: Call, now_ms: int, group_id: str, member_id: str, said: Said, renews: bool) -> int:
+def _one(
+    call: Call, now_ms: int, group_id: str, member_id: str, acknowledgements: Acknowledgements, renews: bool
+) -> int:
     core = call.core
-    partition, code, _ = find_partition(core, None, said.topic_id, said.partition)
+    partition, code, _ = find_partition(core, None, acknowledgements.topic_id, acknowledgements.partition)
     if code == ErrorCode.UNKNOWN_TOPIC_ID:
         return code
     highest = _RENEW if call.version >= _FIRST_WITH_RENEWAL else _RENEW - 1
-    if not _is_valid(said.batches, highest, renews):
+    if not _is_valid(acknowledgements.batches, highest, renews):
         return ErrorCode.INVALID_REQUEST
-    if not call.may(Operation.READ, ResourceType.TOPIC, core.topic_name(None, said.topic_id) or ""):
+    if not call.may(Operation.READ, ResourceType.TOPIC, core.topic_name(None, acknowledgements.topic_id) or ""):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if code or partition is None:
         return code
-    if not said.batches:
+    if not acknowledgements.batches:
         return ErrorCode.NONE
     renewable = core.settings.of_group(group_id).flag("share.renew.acknowledge.enable")
-    if not renewable and any(_RENEW in batch.acknowledge_types for batch in said.batches):
+    if not renewable and any(_RENEW in batch.acknowledge_types for batch in acknowledgements.batches):
         return ErrorCode.INVALID_RECORD_STATE
-    batches = [Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types) for each in said.batches]
-    return core.shares.acknowledge(now_ms, ShareStateKey(group_id, *said.key), member_id, batches)
+    batches = [
+        Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types)
+        for each in acknowledgements.batches
+    ]
+    return core.shares.acknowledge(now_ms, ShareStateKey(group_id, *acknowledgements.key), member_id, batches)
 
 
 def _is_valid(batches: Sequence[AcknowledgedBatch], highest: int, renews: bool) -> bool:

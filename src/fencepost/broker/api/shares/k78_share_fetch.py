@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fencepost.broker.api.common import partition_key
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.shares.acknowledging import Said, acknowledge, member_error
+from fencepost.broker.api.shares.acknowledging import Acknowledgements, acknowledge, member_error
 from fencepost.broker.api.shares.share_fetching import ParkedShareFetch
 from fencepost.broker.connection import Call
 from fencepost.broker.security.acls import Operation, ResourceType
@@ -33,15 +33,15 @@ def _handle(call: Call, now_ms: int, request: ShareFetchRequest) -> ShareFetchRe
     if problem is not None:
         return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
     group_id, member_id = request.group_id or "", request.member_id or ""
-    said = [
-        Said(topic.topic_id, each.partition_index, each.acknowledgement_batches)
+    acknowledgements = [
+        Acknowledgements(topic.topic_id, each.partition_index, each.acknowledgement_batches)
         for topic in request.topics
         for each in topic.partitions
         if each.acknowledgement_batches
     ]
     shares, sessions, epoch = call.core.shares, call.core.shares.sessions, request.share_session_epoch
     if epoch == INITIAL_EPOCH:
-        if said:
+        if acknowledgements:
             return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         before = sessions.get(group_id, member_id)
         if before is not None:
@@ -59,7 +59,7 @@ def _handle(call: Call, now_ms: int, request: ShareFetchRequest) -> ShareFetchRe
     if epoch != FINAL_EPOCH:
         session.update(_named(request), _forgotten(request))
         partitions = [] if request.is_renew_ack else session.next_turn()
-    codes = acknowledge(call, now_ms, group_id, member_id, said, renews=request.is_renew_ack)
+    codes = acknowledge(call, now_ms, group_id, member_id, acknowledgements, renews=request.is_renew_ack)
     if epoch == FINAL_EPOCH:
         shares.end_session(now_ms, session)
     ParkedShareFetch(call, request, partitions, codes).start(now_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.shares.acknowledging import Said, acknowledge, member_error
+from fencepost.broker.api.shares.acknowledging import Acknowledgements, acknowledge, member_error
 from fencepost.broker.connection import Call
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.share.share_partitions import limits_of
@@ -38,16 +38,16 @@ def _handle(call: Call, now_ms: int, request: ShareAcknowledgeRequest) -> ShareA
     session = shares.sessions.go_on(group_id, member_id, request.share_session_epoch)
     if isinstance(session, ErrorCode):
         return ShareAcknowledgeResponse(error_code=session)
-    said = [
-        Said(topic.topic_id, each.partition_index, each.acknowledgement_batches)
+    acknowledgements = [
+        Acknowledgements(topic.topic_id, each.partition_index, each.acknowledgement_batches)
         for topic in request.topics
         for each in topic.partitions
     ]
-    codes = acknowledge(call, now_ms, group_id, member_id, said, renews=request.is_renew_ack)
+    codes = acknowledge(call, now_ms, group_id, member_id, acknowledgements, renews=request.is_renew_ack)
     if request.share_session_epoch == FINAL_EPOCH:
         shares.end_session(now_ms, session)
     topics: dict[UUID | None, ShareAcknowledgeTopicResponse] = {}
-    for each in said:
+    for each in acknowledgements:
         topic = topics.setdefault(each.topic_id, ShareAcknowledgeTopicResponse(topic_id=each.topic_id, partitions=[]))
         code = codes[each.key]
         answer = PartitionData(partition_index=each.partition, error_code=code, current_leader=LeaderIdAndEpoch())

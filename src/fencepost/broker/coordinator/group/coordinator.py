@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from fencepost.broker.coordinator.group import offsets
-from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind, Failed, tried
+from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind, Failed, run_deadline
 from fencepost.broker.coordinator.group.base.kind import (
     G,
     GroupKind,
@@ -194,7 +194,7 @@ class GroupCoordinator:
                 later.append(deadline)
                 continue
             before = len(out.records)
-            if not tried(partial(kind.on_deadline, now_ms, deadline, out), deadline.group_id, out, failed):
+            if not run_deadline(partial(kind.on_deadline, now_ms, deadline, out), deadline.group_id, out, failed):
                 self._deadlines.set(deadline, now_ms + AGAIN_MS)
             elif kind.decides_once and len(out.records) > before:
                 decided.add(deadline.group_id)
@@ -206,7 +206,7 @@ class GroupCoordinator:
             # One pass over all groups every ten minutes, as in Kafka. A timer per offset would cost more than it saves.
             for kind in self._kinds:
                 for group_id in list(kind):
-                    tried(partial(self._expire, kind, now_ms, group_id, out), group_id, out, failed)
+                    run_deadline(partial(self._expire, kind, now_ms, group_id, out), group_id, out, failed)
         return out
 
     def time_jumped(self, now_ms: int, by_ms: int) -> None:

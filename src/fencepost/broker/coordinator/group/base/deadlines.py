@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fencepost.broker.coordinator.group.base.requests import GroupResult
 
-__all__ = ["Deadline", "DeadlineKind", "Failed", "tried"]
+__all__ = ["Deadline", "DeadlineKind", "Failed", "run_deadline"]
 
 Failed = Callable[[str, Exception], None]
 """Called with a group's id and the exception that a decision about it raised."""
@@ -21,7 +21,7 @@ class DeadlineKind(IntEnum):
     SYNC = 1  # the sync phase of a group
     SESSION = 2  # a member
     REVOCATION = 3  # the time a member has to give back its partitions or tasks
-    OFFSETS = 4  # the pause between two looks for expired offsets
+    OFFSETS = 4  # the pause between two searches for expired offsets
 
 
 class Deadline(NamedTuple):
@@ -33,7 +33,7 @@ class Deadline(NamedTuple):
     member_id: str = ""
 
 
-def tried(action: Callable[[], None], group_id: str, out: GroupResult[None], failed: Failed | None) -> bool:
+def run_deadline(action: Callable[[], None], group_id: str, out: GroupResult[None], failed: Failed | None) -> bool:
     """Run the action. Return false if it raised an exception.
 
     After an exception, remove the records and replies that the action added to `out`, and call `failed`. Without
