@@ -119,7 +119,7 @@ class ClientAssertion:
     issuer: str
     subject: str
     audience: str
-    lives_s: int
+    lifetime_s: int
     not_before_s: int
     with_id: bool
 

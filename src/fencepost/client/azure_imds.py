@@ -42,7 +42,7 @@ class AzureImds:
         """Return a new token. Raises AuthenticationError for a refusal, OSError for an error that may pass."""
         where = f"metadata service {self.url}"
         may_pass = lambda status: status in _BEING_UPDATED or not is_refusal(status)  # noqa: E731
-        return token_in(where, ask_repeatedly(where, self._ask, may_pass), self.extensions, life_is_text=True)
+        return token_in(where, ask_repeatedly(where, self._ask, may_pass), self.extensions, lifetime_is_text=True)
 
     def _ask(self) -> bytes:
         joint = "&" if urlsplit(self.url).query else "?"

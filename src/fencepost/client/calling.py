@@ -85,7 +85,7 @@ class SlowCalls:
         self._waits = waits
         self._named: set[str] = set()
 
-    def took(self, kind: str, function: Callable[..., object], ms: int, least_ms: int = SLOW_MS) -> None:
+    def record_call(self, kind: str, function: Callable[..., object], ms: int, least_ms: int = SLOW_MS) -> None:
         """Record that `function` took `ms`. It is logged if that is `least_ms` or more."""
         if ms < least_ms or len(self._named) >= MOST_NAMED:
             return
@@ -150,4 +150,4 @@ async def call_first(waiting: deque[T], call_of: Callable[[T], UserCall], call_u
         if not begun:
             waiting.appendleft(first)
         elif kind is not None:
-            slow.took(kind, function, slow.now_ms() - begun_ms)
+            slow.record_call(kind, function, slow.now_ms() - begun_ms)

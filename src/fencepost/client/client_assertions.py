@@ -93,7 +93,7 @@ def _claims(settings: ClientAssertion, of_template: Mapping[str, Any]) -> dict[s
     """Return all claims. As in Java's client, the template replaces settings, and times and ids replace both."""
     named = {"iss": settings.issuer, "sub": settings.subject, "aud": settings.audience}
     now_s = int(time.time())
-    of_now: dict[str, Any] = {"iat": now_s, "nbf": now_s - settings.not_before_s, "exp": now_s + settings.lives_s}
+    of_now: dict[str, Any] = {"iat": now_s, "nbf": now_s - settings.not_before_s, "exp": now_s + settings.lifetime_s}
     if settings.with_id:
         of_now["jti"] = str(uuid4())
     return {**{name: value for name, value in named.items() if value}, **of_template, **of_now}

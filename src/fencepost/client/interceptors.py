@@ -88,7 +88,7 @@ class ProducerInterceptors:
             except BaseException:  # SystemExit would end the thread, and no further callback would run
                 log.exception("%s.on_acknowledgement failed", type(interceptor).__name__)
             self._slow.running = None
-            self._slow.took("interceptor", interceptor.on_acknowledgement, self._slow.now_ms() - begun_ms)
+            self._slow.record_call("interceptor", interceptor.on_acknowledgement, self._slow.now_ms() - begun_ms)
 
     def close(self) -> None:
         """Close all."""
@@ -131,7 +131,7 @@ class ConsumerInterceptors:
                 records = interceptor.on_consume(records)
             except Exception:
                 log.exception("%s.on_consume failed", type(interceptor).__name__)
-            self._slow.took("interceptor", interceptor.on_consume, self._slow.now_ms() - begun_ms)
+            self._slow.record_call("interceptor", interceptor.on_consume, self._slow.now_ms() - begun_ms)
         return records
 
     def committed(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -142,4 +142,4 @@ class ConsumerInterceptors:
                 interceptor.on_commit(positions)
             except BaseException:
                 log.exception("%s.on_commit failed", type(interceptor).__name__)
-            self._slow.took("interceptor", interceptor.on_commit, self._slow.now_ms() - begun_ms)
+            self._slow.record_call("interceptor", interceptor.on_commit, self._slow.now_ms() - begun_ms)

@@ -45,7 +45,7 @@ class Kerberos:
         identity = self.identity
         service = f"{identity.service}@{identity.host or host}"
         store = self._store()
-        who = self._who()
+        who = self._principal_text()
         try:
             credentials = self._credentials("initiate", store)
         except gssapi.exceptions.GSSError as error:
@@ -77,10 +77,10 @@ class Kerberos:
         try:
             self._credentials("accept", {b"keytab": os.fsencode(keytab)})
         except _library().exceptions.GSSError as error:
-            return _refused(error, f"{self._who()} by the keytab {keytab}")
+            return _refused(error, f"{self._principal_text()} by the keytab {keytab}")
         return None
 
-    def _who(self) -> str:
+    def _principal_text(self) -> str:
         identity = self.identity
         if identity.principal is not None:
             return f"as {identity.principal}"
@@ -105,9 +105,9 @@ class Kerberos:
 class _Context:
     """A sasl.SecurityContext of the library; errors contain the library's reason."""
 
-    def __init__(self, context: Any, what: str) -> None:
+    def __init__(self, context: Any, operation: str) -> None:
         self._context = context
-        self._what = what
+        self._request_name = operation
         self._error = _library().exceptions.GSSError
 
     @property
@@ -118,20 +118,20 @@ class _Context:
         try:
             said: bytes | None = self._context.step(token)
         except self._error as error:
-            raise _refused(error, self._what) from error
+            raise _refused(error, self._request_name) from error
         return said
 
     def wrap(self, message: bytes) -> bytes:
         try:
             return bytes(self._context.wrap(message, False).message)
         except self._error as error:
-            raise _refused(error, self._what) from error
+            raise _refused(error, self._request_name) from error
 
     def unwrap(self, message: bytes) -> bytes:
         try:
             return bytes(self._context.unwrap(message).message)
         except self._error as error:
-            raise _refused(error, self._what) from error
+            raise _refused(error, self._request_name) from error
 
 
 def _library() -> Any:
@@ -142,9 +142,9 @@ def _library() -> Any:
         raise ConfigurationError(f"sasl_mechanism=GSSAPI: gssapi cannot be loaded: {error}") from error
 
 
-def _refused(error: Any, what: str) -> KafkaError:
+def _refused(error: Any, operation: str) -> KafkaError:
     """Return an error with Kerberos' own message (the minor status) if there is one; GSS-API's is too general."""
-    told = error.get_all_statuses(error.min_code, False) if error.min_code else []
-    told = [word for word in told if word] or error.get_all_statuses(error.maj_code, True)
-    words = f"GSSAPI {what}: {'; '.join(told)}"
+    statuses = error.get_all_statuses(error.min_code, False) if error.min_code else []
+    statuses = [word for word in statuses if word] or error.get_all_statuses(error.maj_code, True)
+    words = f"GSSAPI {operation}: {'; '.join(statuses)}"
     return KafkaTimeoutError(words) if error.min_code & 0xFFFFFFFF in _MAY_PASS else AuthenticationError(words)

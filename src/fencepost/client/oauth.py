@@ -112,35 +112,35 @@ def ask_repeatedly(where: str, ask: Callable[[], T], may_pass: Callable[[int], b
     raise failure
 
 
-def token_in(where: str, text: bytes, extensions: Mapping[str, str], *, life_is_text: bool = False) -> OAuthToken:
+def token_in(where: str, text: bytes, extensions: Mapping[str, str], *, lifetime_is_text: bool = False) -> OAuthToken:
     """Return the token in an answer (RFC 6749, section 5.1). Azure writes `expires_in` as text. Raises OSError."""
     try:
-        told = parse_json(text)
-        value, lives_s = told["access_token"], told.get("expires_in")
+        fields = parse_json(text)
+        value, lifetime_s = fields["access_token"], fields.get("expires_in")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise OSError(f"{where}: the answer holds no access_token") from None
     if not isinstance(value, str):
         raise OSError(f"{where}: the access_token is no text")
-    if lives_s is None:
+    if lifetime_s is None:
         return OAuthToken(value, None, extensions)
     if (
-        life_is_text
-        and isinstance(lives_s, str)
-        and lives_s.isascii()
-        and lives_s.isdecimal()
-        and len(lives_s) < _MOST_DIGITS
+        lifetime_is_text
+        and isinstance(lifetime_s, str)
+        and lifetime_s.isascii()
+        and lifetime_s.isdecimal()
+        and len(lifetime_s) < _MOST_DIGITS
     ):
-        lives_s = int(lives_s)
-    if type(lives_s) not in (int, float) or not 0 <= lives_s <= _LONGEST_LIFE_S:  # JSON has 1e999, and true
-        raise OSError(f"{where}: expires_in is {lives_s!r:.40}, which is no number of seconds")
-    return OAuthToken(value, int((time.time() + lives_s) * 1000), extensions)
+        lifetime_s = int(lifetime_s)
+    if type(lifetime_s) not in (int, float) or not 0 <= lifetime_s <= _LONGEST_LIFE_S:  # JSON has 1e999, and true
+        raise OSError(f"{where}: expires_in is {lifetime_s!r:.40}, which is no number of seconds")
+    return OAuthToken(value, int((time.time() + lifetime_s) * 1000), extensions)
 
 
-def need_https(what: str, url: str, may_be_plain: Callable[[str], bool], why: str) -> None:
+def need_https(operation: str, url: str, may_be_plain: Callable[[str], bool], reason: str) -> None:
     """Raise ConfigurationError for an address that is neither https, nor http to a host that may have it."""
     parts = urlsplit(url)
     if parts.scheme != "https" and not (parts.scheme == "http" and may_be_plain(parts.hostname or "")):
-        raise ConfigurationError(f"{what} {url!r}: https:// is needed{why}")
+        raise ConfigurationError(f"{operation} {url!r}: https:// is needed{reason}")
 
 
 def is_near(host: str) -> bool:
@@ -154,8 +154,8 @@ def is_near(host: str) -> bool:
 def _refusal(error: urllib.error.HTTPError) -> str:
     """Status and the provider's own words (RFC 6749, section 5.2)."""
     try:
-        told = parse_json(error.read(MOST_BYTES))
-        words = [str(told[name]) for name in ("error", "error_description") if name in told]
+        fields = parse_json(error.read(MOST_BYTES))
+        words = [str(fields[name]) for name in ("error", "error_description") if name in fields]
     except (ValueError, TypeError, OSError):
         words = []
     return ": ".join([f"{error.code} {error.reason}", *words])

@@ -119,21 +119,21 @@ def settle_commit(transactional_id: str, prepared: PreparedTransaction, found: P
         ProducerFencedError: The transaction is open, and another producer owns it.
         TransactionOutcomeUnknownError: The outcome cannot be determined.
     """
-    what = f"transaction {prepared} of {transactional_id!r}"
+    operation = f"transaction {prepared} of {transactional_id!r}"
     if found.ending in (Ending.COMMITTED, Ending.NEVER_BEGUN):
         return
     if found.ending is Ending.TIMED_OUT:
         raise PreparedTransactionLostError(
-            f"{what} was to be committed, but the broker has aborted it: it was open for longer than its "
+            f"{operation} was to be committed, but the broker has aborted it: it was open for longer than its "
             f"transaction.timeout.ms ({found.words})"
         )
     if found.ending is Ending.ABORTED:
         raise PreparedTransactionLostError(
-            f"{what} was to be committed, but another client has aborted it: an administrator, another decider, or a "
-            f"producer that took over the id ({found.words})"
+            f"{operation} was to be committed, but another client has aborted it: an administrator, another decider, "
+            f"or a producer that took over the id ({found.words})"
         )
     if found.ending is Ending.OPEN:
-        raise ProducerFencedError(f"{what} is still open, and another producer owns it ({found.words})")
+        raise ProducerFencedError(f"{operation} is still open, and another producer owns it ({found.words})")
     raise unknown_outcome(transactional_id, prepared, found)
 
 

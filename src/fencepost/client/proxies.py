@@ -59,7 +59,7 @@ class Proxy:
         return f"{self.scheme}://{_bracketed(self.host)}:{self.port}"
 
     @property
-    def looks_names_up(self) -> bool:
+    def resolves_names(self) -> bool:
         """Return true if the proxy looks up the broker's name; with "socks5" the client does (as in curl)."""
         return self.scheme != "socks5"
 

@@ -36,7 +36,7 @@ class OAuthToken:
     expires_at_ms: int | None = None
     extensions: Mapping[str, str] = field(default_factory=dict)
 
-    def lives_at(self, now_ms: int) -> bool:
+    def is_valid_at(self, now_ms: int) -> bool:
         """Return true if the token has a known expiry, which is later than `now_ms`."""
         return self.expires_at_ms is not None and now_ms < self.expires_at_ms
 
@@ -160,10 +160,10 @@ def gssapi(context: SecurityContext) -> Conversation:
 
 def _refusal(challenge: bytes) -> str:
     try:
-        told = parse_json(challenge)
+        fields = parse_json(challenge)
     except ValueError:
         return repr(challenge[:200])
-    return ", ".join(f"{key} {value}" for key, value in told.items()) if isinstance(told, dict) else repr(told)
+    return ", ".join(f"{key} {value}" for key, value in fields.items()) if isinstance(fields, dict) else repr(fields)
 
 
 def _text(mechanism: str, message: bytes) -> str:

@@ -341,13 +341,13 @@ class World:
         config = ProducerConfig.make({"bootstrap_servers": "broker:9092", "linger_ms": 0, **settings})
         return ProducerCore(Cluster(self.runtime, config), config, wake=lambda call: call())
 
-    async def fate(self, sent: tuple[Any, int]) -> Any:
+    async def outcome(self, sent: tuple[Any, int]) -> Any:
         """Wait for the outcome of an appended record, and mark it as handled."""
         chunk, index = sent
         chunk.unhandled.claim(chunk, index)
         changed = self.runtime.event()
         chunk.watch(changed.set)
-        while (found := chunk.fate(index)) is None:
+        while (found := chunk.outcome(index)) is None:
             await changed.wait()
             changed.clear()
         return found

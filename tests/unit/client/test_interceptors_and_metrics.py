@@ -79,9 +79,9 @@ def test_interceptors_in_their_order() -> None:
     async def body(world: World) -> None:
         producer = world.producer(interceptors=[first, broken, second])
         sent = producer.append("t", b"v", b"k", on_delivery=lambda error, metadata: told.append((error, metadata)))
-        assert (await world.fate(sent)).offset == 0
+        assert (await world.outcome(sent)).offset == 0
         world.broker.refuse_produce(10)
-        refused = await world.fate(producer.append("t", b"too large"))
+        refused = await world.outcome(producer.append("t", b"too large"))
         assert isinstance(refused, ProduceFailedError)
         with pytest.raises(RecordRejectedError):
             producer.append("t", b"x" * 2_000_000, on_delivery=lambda error, metadata: told.append((error, metadata)))
@@ -123,15 +123,15 @@ def test_what_a_producer_counts() -> None:
 
     async def body(world: World) -> None:
         producer = world.producer()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.scripts[0].append(cut)
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.scripts[0].append(
             lambda _, request: ProduceResponse(world.broker.produced(request).partitions, throttle_ms=70)
         )
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.refuse_produce(87)
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         numbers.update(producer.metrics())
         await producer.close()
 
@@ -168,12 +168,12 @@ def test_retries_are_counted_out() -> None:
         world.broker.refuse_produce(5, times=100)
         producer = world.producer(retries=3)
         begun_ms = world.runtime.now_ms()
-        failed = await world.fate(producer.append("t", b"v"))
+        failed = await world.outcome(producer.append("t", b"v"))
         assert isinstance(failed, ProduceFailedError)
         assert isinstance(failed.__cause__, KafkaTimeoutError)
         assert world.runtime.now_ms() - begun_ms < 10_000, "long before delivery_timeout_ms"
         world.broker.scripts[0].clear()
-        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        assert (await world.outcome(producer.append("t", b"v"))).offset == 0
         await producer.close()
 
     broker = run(body)
@@ -186,7 +186,7 @@ def test_no_retries_need_no_idempotence() -> None:
             world.producer(retries=0)
         world.broker.refuse_produce(5)
         producer = world.producer(retries=0, enable_idempotence=False)
-        assert isinstance(await world.fate(producer.append("t", b"v")), ProduceFailedError)
+        assert isinstance(await world.outcome(producer.append("t", b"v")), ProduceFailedError)
         await producer.close()
 
     assert len(run(body).asked(0)) == 1
@@ -201,7 +201,7 @@ def test_what_waits_behind_a_silent_broker_is_given_up_in_time() -> None:
         sent = [producer.append("t", b"x" * 999_000) for _ in range(30)]
         begun_ms = world.runtime.now_ms()
         for one in sent[12:]:
-            assert isinstance(await world.fate(one), ProduceFailedError)
+            assert isinstance(await world.outcome(one), ProduceFailedError)
         assert 2000 <= world.runtime.now_ms() - begun_ms < 3000
         with pytest.raises(ProduceFailedError, match="12"):  # the first, which nobody has asked for
             await producer.close(0)

@@ -41,11 +41,11 @@ def test_a_producer_counts_by_topic_and_broker() -> None:
     async def body(world: World) -> None:
         producer = world.producer()
         for topic in ("a", "a", "b"):
-            await world.fate(producer.append(topic, b"v"))
+            await world.outcome(producer.append(topic, b"v"))
         world.broker.refuse_produce(5)
-        await world.fate(producer.append("b", b"retried"))
+        await world.outcome(producer.append("b", b"retried"))
         world.broker.refuse_produce(87)
-        await world.fate(producer.append("b", b"refused"))
+        await world.outcome(producer.append("b", b"refused"))
         numbers.update(producer.metrics())
         await producer.close()
 

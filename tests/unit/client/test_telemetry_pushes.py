@@ -76,10 +76,10 @@ def pushing(
         begun_ms = world.runtime.now_ms()
         broker.now_ms = lambda: world.runtime.now_ms() - begun_ms
         producer = world.producer(**(settings or {}))
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         for ms in passed_ms:
             await world.runtime.sleep_ms(ms)
-            await world.fate(producer.append("t", b"v"))
+            await world.outcome(producer.append("t", b"v"))
         seen.extend((api, round(ms, -2)) for api, ms in broker.at_ms)
         await producer.close()
 
@@ -111,7 +111,7 @@ def test_the_first_push_comes_after_half_to_one_and_a_half_intervals(chance: flo
         broker.now_ms = world.runtime.now_ms
         world.runtime.random = lambda: chance  # type: ignore[method-assign]
         producer = world.producer()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         await world.runtime.sleep_ms(1.6 * INTERVAL_MS)
         (_, asked_ms), (_, pushed_ms), *_ = broker.at_ms
         waited.append(pushed_ms - asked_ms)
@@ -247,20 +247,20 @@ def test_it_opens_no_connection() -> None:
 def test_a_silent_broker_delays_neither_records_nor_close() -> None:
     broker = TelemetryBroker()
     broker.scripts[PUSH] += [lambda version, request: None] * 9
-    took: list[int] = []
+    record_call: list[int] = []
 
     async def body(world: World) -> None:
         producer = world.producer()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         await world.runtime.sleep_ms(FIRST_MS + 500)
         broker.scripts[ASK] += [lambda version, request: None] * 9
         begun_ms = world.runtime.now_ms()
         await producer.close(timeout_ms=300)
-        took.append(world.runtime.now_ms() - begun_ms)
+        record_call.append(world.runtime.now_ms() - begun_ms)
 
     run(body, broker)
     assert [push.terminating for push in broker.pushes] == [False]
-    assert took == [pytest.approx(300, abs=2)]
+    assert record_call == [pytest.approx(300, abs=2)]
 
 
 def test_the_last_push_waits_for_the_answer_to_the_one_before() -> None:
@@ -275,7 +275,7 @@ def test_the_last_push_waits_for_the_answer_to_the_one_before() -> None:
             closing.append(world.runtime.spawn(producer.close()))
             return broker.answer_72(version, request)
 
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         broker.scripts[PUSH].append(close_now)
         await world.runtime.sleep_ms(FIRST_MS + 500)
         assert closing[0].done()
@@ -287,25 +287,25 @@ def test_the_last_push_waits_for_the_answer_to_the_one_before() -> None:
 @pytest.mark.parametrize(("timeout_ms", "bound_ms"), [(None, 1_000), (30_000, 1_000), (0, 0)])
 def test_the_last_push_is_waited_for_one_second_at_most(timeout_ms: int | None, bound_ms: int) -> None:
     broker = TelemetryBroker()
-    took: list[int] = []
+    record_call: list[int] = []
 
     async def body(world: World) -> None:
         producer = world.producer()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         broker.scripts[PUSH] += [lambda version, request: None] * 9
         begun_ms = world.runtime.now_ms()
         await producer.close(timeout_ms)
-        took.append(world.runtime.now_ms() - begun_ms)
+        record_call.append(world.runtime.now_ms() - begun_ms)
 
     run(body, broker)
     assert len(broker.pushes) == (bound_ms > 0)
-    assert took == [pytest.approx(bound_ms, abs=2)]
+    assert record_call == [pytest.approx(bound_ms, abs=2)]
 
 
 def closed_without(broker: ScriptedBroker, **settings: Any) -> list[int]:
     async def body(world: World) -> None:
         producer = world.producer(**settings)
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         await world.runtime.sleep_ms(10 * DEFAULT_INTERVAL_MS)
         await producer.close()
 

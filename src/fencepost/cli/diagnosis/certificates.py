@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Iterable
 from typing import Final
 
-from fencepost.client.diagnosis.facts import UnansweredQuestion, Why
+from fencepost.client.diagnosis.facts import FailureKind, UnansweredQuestion
 from fencepost.client.net.tls import context_for
 from fencepost.client.net.topology import Node
 from fencepost.config import AdminConfig
@@ -30,7 +30,9 @@ def certificate_ends(
         return ends, unknown
     if not config.ssl_verify:
         return ends, [
-            UnansweredQuestion("certificates", "ssl_verify is off, so certificates are not looked at", Why.NOT_ASKED)
+            UnansweredQuestion(
+                "certificates", "ssl_verify is off, so certificates are not looked at", FailureKind.NOT_ASKED
+            )
         ]
     context = context_for(config)
     for node in brokers:

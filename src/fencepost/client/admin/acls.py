@@ -114,12 +114,12 @@ class AdminAcls(AdminBase):
         ]
         added = {acl for acl, error in zip(wanted, errors, strict=True) if error is None}
 
-        async def look(node_id: int) -> str:
+        async def shown_difference(node_id: int) -> str:
             missing = added - set(await self._rules_at(node_id, AclFilter(), deadline_ms))
             return f"{len(added) - len(missing)} of {len(added)} rules" if missing else ""
 
         if added:
-            await self._until_shown("new ACLs", look, deadline_ms)
+            await self._until_shown("new ACLs", shown_difference, deadline_ms)
         return errors
 
     async def _rules_at(self, node_id: int, wanted: AclFilter, deadline_ms: int) -> list[Acl]:
@@ -173,12 +173,12 @@ class AdminAcls(AdminBase):
         outcomes = [_deleted(result) for result in reply.filter_results]
         gone = {acl for outcome in outcomes if not isinstance(outcome, KafkaError) for acl in outcome}
 
-        async def look(node_id: int) -> str:
+        async def shown_difference(node_id: int) -> str:
             left = gone.intersection(await self._rules_at(node_id, AclFilter(), deadline_ms))
             return f"{len(left)} of {len(gone)} rules" if left else ""
 
         if gone:
-            await self._until_shown("deletion of ACLs", look, deadline_ms)
+            await self._until_shown("deletion of ACLs", shown_difference, deadline_ms)
         return outcomes
 
     async def authorized_operations(self, *, api_timeout_ms: int | None = None) -> frozenset[AclOperation] | None:

@@ -38,7 +38,7 @@ class AdminBase(ReportingCore):
 
     async def _of_each_broker(
         self,
-        what: str,
+        operation: str,
         topic: str,
         ask: Callable[[int], Coroutine[Any, Any, list[T]]],
         deadline_ms: int,
@@ -57,10 +57,10 @@ class AdminBase(ReportingCore):
             if (failed := first_error(results)) is not None:
                 raise failed
             if await self._leaders(topic, deadline_ms) != before:
-                raise error_for(E.NOT_COORDINATOR, what, f"partitions of {topic} have moved meanwhile")
+                raise error_for(E.NOT_COORDINATOR, operation, f"partitions of {topic} have moved meanwhile")
             return [one for result in results if not isinstance(result, Exception) for one in result]
 
-        return await self.cluster.until_answered(what, ask_all, deadline_ms)
+        return await self.cluster.until_answered(operation, ask_all, deadline_ms)
 
     async def _ask_once(self, node_id: int, request: Message, versions: tuple[int, int], deadline_ms: int) -> Any:
         """Send one request to one broker, and return its response without checking its error codes.
@@ -72,7 +72,9 @@ class AdminBase(ReportingCore):
         left = deadline_ms - self.cluster.runtime.now_ms()
         return await connection.request(request, version, timeout_ms=left)
 
-    async def _until_shown(self, what: str, look: Callable[[int], Coroutine[Any, Any, str]], deadline_ms: int) -> None:
+    async def _until_shown(
+        self, operation: str, shown_difference: Callable[[int], Coroutine[Any, Any, str]], deadline_ms: int
+    ) -> None:
         """Wait until all brokers show a change that the cluster has accepted.
 
         The controller accepts a change, and the brokers learn of it a moment later. This client's next call may go to
@@ -81,9 +83,9 @@ class AdminBase(ReportingCore):
         not support the request.
 
         Args:
-            what: Name of the change, for messages.
-            look: Asks the broker of this node id, and returns the difference from the change; "" if there is none. It
-                may raise KafkaError.
+            operation: Name of the change, for messages.
+            shown_difference: Asks the broker of this node id, and returns the difference from the change; "" if there
+                is none. It may raise KafkaError.
             deadline_ms: Time at which to give up, on the runtime's clock.
 
         Raises:
@@ -92,8 +94,10 @@ class AdminBase(ReportingCore):
         waiting, attempt, runtime = sorted(self.cluster.nodes), 0, self.cluster.runtime
         while waiting:
             patience_ms = max(1, min(MOST_PER_LOOK_MS, deadline_ms - runtime.now_ms()))
-            looks = [within(runtime, look(node), patience_ms, f"broker {node}") for node in waiting]
-            seen = dict(zip(waiting, await gather(runtime, looks), strict=True))
+            differences_of = [
+                within(runtime, shown_difference(node), patience_ms, f"broker {node}") for node in waiting
+            ]
+            seen = dict(zip(waiting, await gather(runtime, differences_of), strict=True))
             for result in seen.values():
                 if isinstance(result, Exception) and not isinstance(result, KafkaError):
                     raise result
@@ -104,16 +108,20 @@ class AdminBase(ReportingCore):
             elif waiting:
                 shown = "; ".join(f"broker {node} still shows {difference}" for node, difference in late.items())
                 error = KafkaTimeoutError(f"the cluster has made the change, but {shown}")
-                await self.cluster.pause_after(error, attempt - len(FIRST_LOOKS_MS), deadline_ms, what)
+                await self.cluster.pause_after(error, attempt - len(FIRST_LOOKS_MS), deadline_ms, operation)
             attempt += 1
-        self.cluster.lasting_errors.over(what)
+        self.cluster.lasting_errors.succeeded(operation)
 
     async def _until_made(
-        self, outcomes: Outcomes[I], what: str, look: Callable[[int], Coroutine[Any, Any, str]], deadline_ms: int
+        self,
+        outcomes: Outcomes[I],
+        operation: str,
+        shown_difference: Callable[[int], Coroutine[Any, Any, str]],
+        deadline_ms: int,
     ) -> None:
         """Wait like `_until_shown`. If a broker does not show the change in time, its items fail with that error."""
         try:
-            await self._until_shown(what, look, deadline_ms)
+            await self._until_shown(operation, shown_difference, deadline_ms)
         except KafkaTimeoutError as error:
             outcomes.failed |= dict.fromkeys(outcomes.done, error)
             outcomes.done.clear()
@@ -143,6 +151,6 @@ class AdminBase(ReportingCore):
         """Close for an application that did not."""
         await self.close(timeout_ms)
 
-    def unsaid(self) -> str:
+    def close_warning(self) -> str:
         """Return "", because nothing is pending."""
         return ""

@@ -238,7 +238,7 @@ class AdminConfigs(AdminBase):
         outcomes = await self._of_brokers(changes, Controller(), call, deadline_ms)
         made = {resource: changes[resource] for resource in outcomes.done}
 
-        async def look(node_id: int) -> str:
+        async def shown_difference(node_id: int) -> str:
             here = {
                 resource: altered
                 for resource, altered in made.items()
@@ -252,12 +252,12 @@ class AdminConfigs(AdminBase):
             return ", ".join(
                 difference
                 for resource, altered in here.items()
-                if (told := shown.get(resource)) is not None
-                and (difference := _difference(_told(resource, told), altered, _dynamic(resource)))
+                if (described := shown.get(resource)) is not None
+                and (difference := _difference(_settings_or_error(resource, described), altered, _dynamic(resource)))
             )
 
         if made and not validate_only:
-            await self._until_made(outcomes, _settings_of(next(iter(made))), look, deadline_ms)
+            await self._until_made(outcomes, _settings_of(next(iter(made))), shown_difference, deadline_ms)
         return outcomes
 
     async def _of_brokers(
@@ -337,7 +337,7 @@ def _answers(reply: dc.DescribeConfigsResponse) -> dict[ConfigResource, ItemAnsw
     }
 
 
-def _told(resource: ConfigResource, answer: ItemAnswer) -> Mapping[str, ConfigEntry]:
+def _settings_or_error(resource: ConfigResource, answer: ItemAnswer) -> Mapping[str, ConfigEntry]:
     """Return the settings of a result. Raises KafkaError."""
     if answer.code != 0:
         raise error_for(answer.code, _settings_of(resource), answer.message)

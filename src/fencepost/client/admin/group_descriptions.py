@@ -120,17 +120,17 @@ class AdminGroupDescriptions(AdminBase):
                 break
             call = ManyItems(partial(_request, ask, rights), ask.versions, ask.read, _group, _OTHER_KIND)
             try:
-                told = await each_of_groups(self.cluster, left, call, deadline_ms)
+                answers = await each_of_groups(self.cluster, left, call, deadline_ms)
             except UnsupportedVersionError:
                 continue  # brokers before KIP-848 have only classic groups
             left = [
                 group_id
                 for group_id in left
-                if (error := told.failed.get(group_id)) is not None and error.code in _OTHER_KIND
+                if (error := answers.failed.get(group_id)) is not None and error.code in _OTHER_KIND
             ]
-            found.done |= {name: group for name, group in told.done.items() if group is not None}
-            found.failed |= {name: error for name, error in told.failed.items() if name not in left}
-            left += [name for name, group in told.done.items() if group is None]
+            found.done |= {name: group for name, group in answers.done.items() if group is not None}
+            found.failed |= {name: error for name, error in answers.failed.items() if name not in left}
+            left += [name for name, group in answers.done.items() if group is None]
         found.done |= {group_id: GroupDescription(group_id, "Dead", "", "", ()) for group_id in left}
         return found
 

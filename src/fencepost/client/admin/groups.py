@@ -244,5 +244,5 @@ class AdminGroups(AdminBase):
         for topic in reply.topics:
             for partition in topic.partitions:
                 if partition.error_code != 0:
-                    what = f"offset of {topic.name}-{partition.partition_index} of group {group_id!r}"
-                    raise error_for(partition.error_code, what)
+                    operation = f"offset of {topic.name}-{partition.partition_index} of group {group_id!r}"
+                    raise error_for(partition.error_code, operation)

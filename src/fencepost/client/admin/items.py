@@ -34,10 +34,10 @@ class Outcomes(Generic[I]):
     done: dict[I, Any] = field(default_factory=dict)
     failed: dict[I, KafkaError] = field(default_factory=dict)
 
-    def results(self, what: str) -> dict[I, Any]:
+    def results(self, operation: str) -> dict[I, Any]:
         """Return the results. Raises ItemsFailedError if an item failed."""
         if self.failed:
-            raise ItemsFailedError.of(what, self.done, self.failed)
+            raise ItemsFailedError.of(operation, self.done, self.failed)
         return self.done
 
     def only(self) -> Any:
@@ -46,12 +46,12 @@ class Outcomes(Generic[I]):
             raise error
         return next(iter(self.done.values()))
 
-    def put(self, item: I, answer: ItemAnswer, what: str, unanswered: Sequence[KafkaError] = ()) -> None:
+    def put(self, item: I, answer: ItemAnswer, operation: str, unanswered: Sequence[KafkaError] = ()) -> None:
         """Add the outcome of an item. `unanswered` are the attempts before this answer."""
         if answer.code == 0:
             self.done[item] = answer.value
         else:
-            self.failed[item] = refusal(answer.code, what, answer.message, unanswered)
+            self.failed[item] = refusal(answer.code, operation, answer.message, unanswered)
 
     def add(self, other: Outcomes[I]) -> None:
         """Add the outcomes of other items."""
@@ -67,14 +67,14 @@ class ManyItems(Generic[I]):
         make: Returns the request for these items.
         versions: Lowest and highest version of the request.
         read: Returns the answers of a response by item.
-        what: Describes an item in error messages.
+        operation: Describes an item in error messages.
         final: Retriable codes that are not worth a retry here.
     """
 
     make: Callable[[Sequence[I]], Message]
     versions: tuple[int, int]
     read: Callable[[Any], Mapping[I, ItemAnswer]]
-    what: Callable[[I], str]
+    operation: Callable[[I], str]
     final: Collection[int] = ()
 
     def is_retriable(self, api_key: int, code: int) -> bool:
@@ -102,13 +102,13 @@ async def each_item(
                 call.versions,
                 deadline_ms=deadline_ms,
                 code_of=lambda answer: _common_code(call, answer),
-                what=call.what(pending[0]) if len(pending) == 1 else "",
+                operation=call.operation(pending[0]) if len(pending) == 1 else "",
                 unanswered=unanswered,
             )
             last = _sort(call, request.API_KEY, pending, reply, outcomes, unanswered)
             pending = [item for item in pending if item not in outcomes.done and item not in outcomes.failed]
             if pending and last is not None:
-                await cluster.pause_after(last, attempt, deadline_ms, call.what(pending[0]))
+                await cluster.pause_after(last, attempt, deadline_ms, call.operation(pending[0]))
         except KafkaError as error:
             if not outcomes.done and not outcomes.failed:
                 raise
@@ -138,11 +138,11 @@ def _sort(
     for item in pending:
         answer = answers.get(item)
         if answer is None:
-            outcomes.failed[item] = ProtocolError(f"{call.what(item)}: the broker's response does not have it")
+            outcomes.failed[item] = ProtocolError(f"{call.operation(item)}: the broker's response does not have it")
         elif answer.code != 0 and call.is_retriable(api_key, answer.code):
-            last = error_for(answer.code, call.what(item), answer.message)
+            last = error_for(answer.code, call.operation(item), answer.message)
         else:
-            outcomes.put(item, answer, call.what(item), unanswered)
+            outcomes.put(item, answer, call.operation(item), unanswered)
     return last
 
 
@@ -174,7 +174,7 @@ async def each_of_groups(
         KafkaError: A coordinator did not answer before any group had an outcome.
     """
     outcomes: Outcomes[str] = Outcomes()
-    of_one = ManyItems(call.make, call.versions, call.read, call.what, {*call.final, *_MOVED})
+    of_one = ManyItems(call.make, call.versions, call.read, call.operation, {*call.final, *_MOVED})
     pending, attempt = list(dict.fromkeys(group_ids)), 0
     while pending:
         last: KafkaError | None = None
@@ -194,7 +194,7 @@ async def each_of_groups(
         pending = [each for each in pending if each not in outcomes.done and each not in outcomes.failed]
         if pending and last is not None:
             try:
-                await cluster.pause_after(last, attempt, deadline_ms, call.what(pending[0]))
+                await cluster.pause_after(last, attempt, deadline_ms, call.operation(pending[0]))
             except KafkaTimeoutError as error:
                 outcomes.failed |= dict.fromkeys(pending, error)
                 break
@@ -215,11 +215,11 @@ async def _by_coordinator(
     return list(batches.values())
 
 
-def refusal(code: int, what: str, detail: str | None, unanswered: Sequence[KafkaError]) -> KafkaError:
+def refusal(code: int, operation: str, detail: str | None, unanswered: Sequence[KafkaError]) -> KafkaError:
     """Return the error with a note that an earlier attempt without a response may have succeeded."""
     if not unanswered:
-        return error_for(code, what, detail)
+        return error_for(code, operation, detail)
     doubt = "an earlier attempt of this call was not answered and may have done it"
-    error = error_for(code, what, f"{detail}; {doubt}" if detail else doubt)
+    error = error_for(code, operation, f"{detail}; {doubt}" if detail else doubt)
     error.outcome_unknown = True
     return error

@@ -57,10 +57,10 @@ class Quorum(NamedTuple):
         Returns:
             Milliseconds, or None if the leader does not report its time.
         """
-        told = [voter.last_caught_up_ms for voter in self.voters if voter.replica_id == self.leader_id]
-        if not told or told[0] < 0:
+        leader_times = [voter.last_caught_up_ms for voter in self.voters if voter.replica_id == self.leader_id]
+        if not leader_times or leader_times[0] < 0:
             return None
-        return round(max(told[0] - answered_ms, 0) + min(told[0] - asked_ms, 0))
+        return round(max(leader_times[0] - answered_ms, 0) + min(leader_times[0] - asked_ms, 0))
 
 
 class AdminPlacement(AdminBase):
@@ -99,8 +99,8 @@ class AdminPlacement(AdminBase):
         for answered in reply.responses:
             for each in answered.partitions:
                 if each.error_code != 0:
-                    what = f"reassign {answered.name}-{each.partition_index}"
-                    raise error_for(each.error_code, what, each.error_message)
+                    operation = f"reassign {answered.name}-{each.partition_index}"
+                    raise error_for(each.error_code, operation, each.error_message)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[tuple[str, int]] | None = None, *, api_timeout_ms: int | None = None

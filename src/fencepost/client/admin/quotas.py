@@ -113,7 +113,7 @@ class AdminQuotas(AdminBase):
         outcomes = await each_item(self.cluster, Controller(), changes, call, deadline_ms)
         made = {entity: changes[entity] for entity in outcomes.done}
 
-        async def look(node_id: int) -> str:
+        async def shown_difference(node_id: int) -> str:
             reply: dc.DescribeClientQuotasResponse = await self._ask_once(
                 node_id, dc.DescribeClientQuotasRequest(), (0, 1), deadline_ms
             )
@@ -126,7 +126,7 @@ class AdminQuotas(AdminBase):
             return f"other quotas of {', '.join(map(str, old))}" if old else ""
 
         if made and not validate_only:
-            await self._until_made(outcomes, "client quotas", look, deadline_ms)
+            await self._until_made(outcomes, "client quotas", shown_difference, deadline_ms)
         outcomes.results("alter client quotas")
 
 

@@ -123,7 +123,7 @@ class AdminScram(AdminBase):
         }
         made = [change for change in wanted if change.user not in errors]
 
-        async def look(node_id: int) -> str:
+        async def shown_difference(node_id: int) -> str:
             question = _question(sorted({change.user for change in made}))
             found = _credentials(await self._ask_once(node_id, question, (0, 0), deadline_ms))
             shown = {(one.user, one.mechanism): one.iterations for one in found}
@@ -131,7 +131,7 @@ class AdminScram(AdminBase):
             return f"other credentials of {', '.join(sorted({change.user for change in old}))}" if old else ""
 
         if made:
-            await self._until_shown("SCRAM credentials", look, deadline_ms)
+            await self._until_shown("SCRAM credentials", shown_difference, deadline_ms)
         return errors
 
 

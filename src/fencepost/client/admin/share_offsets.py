@@ -55,14 +55,14 @@ class AdminShareOffsets(AdminBase):
             ]
         group = sg.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics)
         request = sg.DescribeShareGroupOffsetsRequest(groups=[group])
-        reply = await self._ask(group_id, request, (0, 1), api_timeout_ms, lambda told: only(told.groups))
+        reply = await self._ask(group_id, request, (0, 1), api_timeout_ms, lambda answered: only(answered.groups))
         outcomes: Outcomes[TopicPartition] = Outcomes()
         for topic in reply.topics:
             for each in topic.partitions:
                 found = ShareOffset(each.start_offset, each.leader_epoch, each.lag)
                 answer = ItemAnswer(each.error_code, each.error_message, found)
                 place = TopicPartition(topic.topic_name, each.partition_index)
-                outcomes.put(place, answer, _what(place, group_id))
+                outcomes.put(place, answer, _request_name(place, group_id))
         known: dict[TopicPartition, ShareOffset] = outcomes.results(f"offsets of share group {group_id!r}")
         return {place: found for place, found in known.items() if found.start_offset >= 0}
 
@@ -94,12 +94,12 @@ class AdminShareOffsets(AdminBase):
             for topic, numbers in numbers_by_topic(wanted).items()
         ]
         request = ag.AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics)
-        reply = await self._ask(group_id, request, (0, 0), api_timeout_ms, lambda told: told)
+        reply = await self._ask(group_id, request, (0, 0), api_timeout_ms, lambda answered: answered)
         outcomes: Outcomes[TopicPartition] = Outcomes()
-        for told in reply.responses:
-            for each in told.partitions:
-                place = TopicPartition(told.topic_name, each.partition_index)
-                outcomes.put(place, ItemAnswer(each.error_code, each.error_message), _what(place, group_id))
+        for answered in reply.responses:
+            for each in answered.partitions:
+                place = TopicPartition(answered.topic_name, each.partition_index)
+                outcomes.put(place, ItemAnswer(each.error_code, each.error_message), _request_name(place, group_id))
         outcomes.results(f"set offsets of share group {group_id!r}")
 
     async def delete_share_group_offsets(
@@ -118,11 +118,11 @@ class AdminShareOffsets(AdminBase):
         """
         named = [dg.DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics]
         request = dg.DeleteShareGroupOffsetsRequest(group_id=group_id, topics=named)
-        reply = await self._ask(group_id, request, (0, 0), api_timeout_ms, lambda told: told)
+        reply = await self._ask(group_id, request, (0, 0), api_timeout_ms, lambda answered: answered)
         outcomes: Outcomes[str] = Outcomes()
-        for told in reply.responses:
-            what = f"offsets of {told.topic_name!r} of share group {group_id!r}"
-            outcomes.put(told.topic_name, ItemAnswer(told.error_code, told.error_message), what)
+        for answered in reply.responses:
+            operation = f"offsets of {answered.topic_name!r} of share group {group_id!r}"
+            outcomes.put(answered.topic_name, ItemAnswer(answered.error_code, answered.error_message), operation)
         outcomes.results(f"delete offsets of share group {group_id!r}")
 
     async def _ask(
@@ -147,5 +147,5 @@ class AdminShareOffsets(AdminBase):
         return group
 
 
-def _what(place: TopicPartition, group_id: str) -> str:
+def _request_name(place: TopicPartition, group_id: str) -> str:
     return f"offset of {place.topic}-{place.partition} of share group {group_id!r}"

@@ -185,15 +185,17 @@ class AdminTopics(AdminBase):
         `waiting` has the topics that a broker did not show yet, by broker.
         """
 
-        async def look(node_id: int) -> str:
+        async def shown_difference(node_id: int) -> str:
             names = waiting.get(node_id, list(totals))
             found = await self._topics_at(node_id, names, deadline_ms)
             differences = {name: _difference(found.get(name), totals[name]) for name in names}
             waiting[node_id] = [name for name, difference in differences.items() if difference]
             return _summary({name: difference for name, difference in differences.items() if difference})
 
-        what = f"leaders of topic {next(iter(totals))!r}" if len(totals) == 1 else f"leaders of {len(totals)} topics"
-        await self._until_shown(what, look, deadline_ms)
+        operation = (
+            f"leaders of topic {next(iter(totals))!r}" if len(totals) == 1 else f"leaders of {len(totals)} topics"
+        )
+        await self._until_shown(operation, shown_difference, deadline_ms)
         await self.cluster.refresh_quietly(list(totals), deadline_ms)
 
     async def _topics_at(
@@ -271,14 +273,16 @@ class AdminTopics(AdminBase):
         outcomes = await each_item(self.cluster, Controller(), names, call, deadline_ms)
         gone = {name: topic_id for name, topic_id in outcomes.done.items() if topic_id is not None and topic_id.int}
 
-        async def look(node_id: int) -> str:
+        async def shown_difference(node_id: int) -> str:
             found = await self._topics_at(node_id, list(gone), deadline_ms)
             there = {name: topic for name, topic in found.items() if topic is not None and topic.topic_id == gone[name]}
             return "" if not there else "the topic" if len(gone) == 1 else _summary(dict.fromkeys(there, "there"))
 
         if gone:
-            what = f"deletion of topic {next(iter(gone))!r}" if len(gone) == 1 else f"deletion of {len(gone)} topics"
-            await self._until_made(outcomes, what, look, deadline_ms)
+            operation = (
+                f"deletion of topic {next(iter(gone))!r}" if len(gone) == 1 else f"deletion of {len(gone)} topics"
+            )
+            await self._until_made(outcomes, operation, shown_difference, deadline_ms)
         for name in outcomes.done:
             self.cluster.topics.pop(name, None)
         return outcomes

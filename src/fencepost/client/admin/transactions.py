@@ -213,7 +213,7 @@ class AdminTransactions(AdminBase):
             KafkaTimeoutError: No response in time; repeat the call.
         """
         deadline_ms = self._deadline(api_timeout_ms)
-        pair, attempt, what = prepared, 0, f"transaction {prepared} of {transactional_id!r}"
+        pair, attempt, operation = prepared, 0, f"transaction {prepared} of {transactional_id!r}"
         while True:
             request = EndTxnRequest(
                 transactional_id=transactional_id,
@@ -225,18 +225,18 @@ class AdminTransactions(AdminBase):
             if code == 0:
                 return
             if code not in MOVED_ON:
-                raise error_for(code, what)
+                raise error_for(code, operation)
             found = await find_ending(self.cluster, transactional_id, prepared, deadline_ms, topics=topics)
             if found.ending is not Ending.OPEN or found.ended_by is None:
                 break
             if found.ended_by == pair:  # it was kept once more, or is being ended
-                await self.cluster.pause_after(error_for(code, what), attempt, deadline_ms, what)
+                await self.cluster.pause_after(error_for(code, operation), attempt, deadline_ms, operation)
                 attempt += 1
             pair = found.ended_by
         if commit:
             settle_commit(transactional_id, prepared, found)
         elif found.ending is Ending.COMMITTED:
-            raise TransactionCommittedError(f"{what} is committed already ({found.words})", code=code)
+            raise TransactionCommittedError(f"{operation} is committed already ({found.words})", code=code)
         elif found.ending is Ending.UNKNOWN:
             raise unknown_outcome(transactional_id, prepared, found)
 
@@ -322,15 +322,15 @@ class AdminTransactions(AdminBase):
         deadline_ms = self._deadline(api_timeout_ms)
         missing = list(dict.fromkeys(transactional_ids))
         found: dict[str, TransactionDescription] = {}
-        attempt, what = 0, "DescribeTransactions"
+        attempt, operation = 0, "DescribeTransactions"
         while missing:
             error = await self._describe_some(missing, found, deadline_ms)
             missing = [transactional_id for transactional_id in missing if transactional_id not in found]
             if missing:
-                left_out = ProtocolError(f"{what} of {missing[0]!r}: the coordinator left it out of its answer")
-                await self.cluster.pause_after(error or left_out, attempt, deadline_ms, what)
+                left_out = ProtocolError(f"{operation} of {missing[0]!r}: the coordinator left it out of its answer")
+                await self.cluster.pause_after(error or left_out, attempt, deadline_ms, operation)
                 attempt += 1
-        self.cluster.lasting_errors.over(what)
+        self.cluster.lasting_errors.succeeded(operation)
         return [found[transactional_id] for transactional_id in transactional_ids]
 
     async def _describe_some(

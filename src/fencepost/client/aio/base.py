@@ -18,8 +18,8 @@ from fencepost.client.net.open_clients import (
     LEAVING_MS,
     Leaving,
     leave_quietly,
-    tell_lost,
-    tell_of_close,
+    log_lost_work,
+    report_close_failure,
     warn_unclosed,
 )
 from fencepost.errors import ClosedError, ForkedError, UsageError
@@ -67,7 +67,7 @@ class AsyncClient(Configured, Generic[C_co]):
         if runtime.loop.is_running():
             runtime.loop.call_soon_threadsafe(_leave_in_background, core)
         else:
-            tell_lost(core)
+            log_lost_work(core)
             runtime.silence()
 
     @property
@@ -137,7 +137,7 @@ class AsyncClient(Configured, Generic[C_co]):
         except Exception as failure:
             if error is None:
                 raise
-            tell_of_close(error, failure)
+            report_close_failure(error, failure)
 
 
 def in_loop(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[AsyncClient[C], P], R]:
@@ -172,5 +172,5 @@ def _end() -> None:
             left = asyncio.run_coroutine_threadsafe(leave_quietly(core, timeout_ms), runtime.loop)
             concurrent.futures.wait([left], timeout=timeout_ms / 1000 + GRACE_S)
     for runtime, core in list(_open.values()):
-        tell_lost(core)
+        log_lost_work(core)
         runtime.silence()

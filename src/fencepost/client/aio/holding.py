@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from fencepost.arguments import Milliseconds, checked
 from fencepost.client.aio.base import AsyncClient
 from fencepost.client.net.open_clients import CLOSE_MS, PollingCore
-from fencepost.client.net.turn import LOOK_AGAIN_MS, POLL, Hold, Inside
+from fencepost.client.net.turn import HOLD_CHECK_MS, POLL, Hold, Inside
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -101,7 +101,7 @@ class HeldClient(AsyncClient[C_co]):
         core.poll_ends.close()
         try:
             while core.turn.others(hold):  # the end of a hold is a plain store, see `turn`
-                await self._runtime.sleep_ms(LOOK_AGAIN_MS)
+                await self._runtime.sleep_ms(HOLD_CHECK_MS)
         except BaseException:
             core.poll_ends.close(closing=False)
             raise

@@ -41,7 +41,7 @@ class AsyncDelivery(tuple[Chunk, int]):
 
     def done(self) -> bool:
         """Return true if the record has been acknowledged or has failed."""
-        return self[0].fate(self[1]) is not None
+        return self[0].outcome(self[1]) is not None
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         return self._wait().__await__()
@@ -49,23 +49,23 @@ class AsyncDelivery(tuple[Chunk, int]):
     async def _wait(self) -> RecordMetadata:
         chunk, index = self
         unhandled = chunk.unhandled
-        fate = chunk.fate(index)
-        if fate is None:
+        outcome = chunk.outcome(index)
+        if outcome is None:
             something = asyncio.Event()
             chunk.watch(something.set)
             unhandled.claim(chunk, index)
             try:
-                while (fate := chunk.fate(index)) is None:
+                while (outcome := chunk.outcome(index)) is None:
                     await something.wait()
                     something.clear()
             finally:
                 chunk.unwatch(something.set)
-                if fate is None:
+                if outcome is None:
                     unhandled.release(chunk, index)
-        if isinstance(fate, KafkaError):
+        if isinstance(outcome, KafkaError):
             unhandled.claim(chunk, index)
-            raise fate.with_traceback(None)  # without it the traceback would grow with each call
-        return fate
+            raise outcome.with_traceback(None)  # without it the traceback would grow with each call
+        return outcome
 
 
 class AsyncBulkDelivery:

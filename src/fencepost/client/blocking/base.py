@@ -14,8 +14,8 @@ from fencepost.client.calling import is_asynchronous
 from fencepost.client.configured import Configured
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.io_thread import io_thread, tell_when_forked
-from fencepost.client.net.open_clients import LEAVING_MS, Leaving, tell_of_close, warn_unclosed
+from fencepost.client.net.io_thread import io_thread, notify_when_forked
+from fencepost.client.net.open_clients import LEAVING_MS, Leaving, report_close_failure, warn_unclosed
 from fencepost.config import CommonConfig
 from fencepost.errors import ClosedError, ConfigurationError
 
@@ -51,7 +51,7 @@ class BlockingClient(Configured, Generic[C_co]):
 
         self._core: C_co = self._io.call(start)
         self._io.keep(self._core)
-        tell_when_forked(self)
+        notify_when_forked(self)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be copied or pickled; make it where it is used")
@@ -137,7 +137,6 @@ class BlockingClient(Configured, Generic[C_co]):
         self._check()
 
         async def change() -> None:
-            from fencepost.client.net.sasl_login import change_credentials  # loaded by clients that log in
 
             change_credentials(self._core.cluster, username, password)
 
@@ -158,7 +157,7 @@ class BlockingClient(Configured, Generic[C_co]):
         except Exception as failure:
             if error is None:
                 raise
-            tell_of_close(error, failure)
+            report_close_failure(error, failure)
 
 
 def blocking(

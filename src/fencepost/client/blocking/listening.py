@@ -14,7 +14,7 @@ from fencepost.client.blocking.base import BlockingClient
 from fencepost.client.calling import CallUser
 from fencepost.client.net.io_thread import call_in_waiting_thread
 from fencepost.client.net.open_clients import CLOSE_MS, PollingCore
-from fencepost.client.net.turn import POLL, Hold, look_again
+from fencepost.client.net.turn import POLL, Hold, pause_for_holder
 
 
 class Undelivered(Protocol):
@@ -159,7 +159,7 @@ class ListeningClient(BlockingClient[C_co]):
         self._io.call_soon(core.poll_ends.close)
         try:
             while self._core.turn.others(hold):
-                look_again()
+                pause_for_holder()
         except BaseException:
             self._io.call_soon(lambda: core.poll_ends.close(closing=False))
             raise

@@ -80,6 +80,6 @@ class OwnThread:
                 job()
             except BaseException:
                 # Unexpected, because jobs catch the functions' exceptions.
-                log.exception("a callback's thread met with what it should not")
+                log.exception("unexpected exception in the callback thread")
             self._wake(then)
             del work, job, then  # otherwise these objects would stay alive while the thread waits

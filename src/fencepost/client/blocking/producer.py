@@ -68,7 +68,7 @@ class Delivery(tuple[Chunk, int]):
 
     def done(self) -> bool:
         """Return true if the record has been acknowledged or has failed."""
-        return self[0].fate(self[1]) is not None
+        return self[0].outcome(self[1]) is not None
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
         """Wait, and return the record's partition and offset.
@@ -80,10 +80,10 @@ class Delivery(tuple[Chunk, int]):
             ProduceFailedError: The record was not delivered.
             KafkaTimeoutError: `timeout_s` expired. The delivery continues.
         """
-        fate = self._wait(timeout_s)
-        if isinstance(fate, KafkaError):
-            raise fate.with_traceback(None)  # without it the traceback would grow with each call
-        return fate
+        outcome = self._wait(timeout_s)
+        if isinstance(outcome, KafkaError):
+            raise outcome.with_traceback(None)  # without it the traceback would grow with each call
+        return outcome
 
     def exception(self, timeout_s: float | None = None) -> KafkaError | None:
         """Wait, and return the error of a failed delivery, or None.
@@ -94,33 +94,33 @@ class Delivery(tuple[Chunk, int]):
         Raises:
             KafkaTimeoutError: `timeout_s` expired. The delivery continues.
         """
-        fate = self._wait(timeout_s)
-        return fate if isinstance(fate, KafkaError) else None
+        outcome = self._wait(timeout_s)
+        return outcome if isinstance(outcome, KafkaError) else None
 
     def _wait(self, timeout_s: float | None) -> RecordMetadata | KafkaError:
         if timeout_s is not None:
             NUMBER.of("timeout_s", timeout_s)
         chunk, index = self
         unhandled = chunk.unhandled
-        fate = chunk.fate(index)
-        if fate is None:
+        outcome = chunk.outcome(index)
+        if outcome is None:
             unhandled.before_waiting()
             progress = _Progress(timeout_s)
             try:
                 chunk.watch(progress.report)
                 unhandled.claim(chunk, index)
-                while (fate := chunk.fate(index)) is None:
+                while (outcome := chunk.outcome(index)) is None:
                     if not progress.wait():
                         raise KafkaTimeoutError(
                             f"the record was not delivered within {timeout_s} s", outcome_unknown=True
                         )
             finally:
                 chunk.unwatch(progress.report)
-                if fate is None:
+                if outcome is None:
                     unhandled.release(chunk, index)
-        if isinstance(fate, KafkaError):
+        if isinstance(outcome, KafkaError):
             unhandled.claim(chunk, index)
-        return fate
+        return outcome
 
 
 class BulkDelivery:
@@ -192,16 +192,16 @@ def _ending(
     def call(self: Producer, /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._check_waiting()
         begin = ready(self._core, *args, **kwargs)
-        untold = self._core.untold
+        unreported = self._core.unreported
         try:
             result = self._io.call(begin)
         except KafkaError:
-            untold.committed = False
+            unreported.committed = False
             raise
         except BaseException:
-            untold.interrupted = True
+            unreported.interrupted = True
             raise
-        untold.committed = False
+        unreported.committed = False
         return result
 
     functools.update_wrapper(call, method)

@@ -63,16 +63,16 @@ class BlockingTransaction(ContextDecorator, AbstractContextManager[P], Generic[P
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        untold = self._core.untold
+        unreported = self._core.unreported
         try:
             # In a forked child that leaves the block because of an error there is nothing to do: the parent owns the
             # transaction.
             if self._block is not None and (error is None or self._io.is_this_process()):
                 self._io.run_through(self._block.__aexit__(kind, error, traceback))
         except BaseException as failure:
-            untold.interrupted = not isinstance(failure, KafkaError)
+            unreported.interrupted = not isinstance(failure, KafkaError)
             self._undo(failure)
-            if untold.interrupted and untold.committed:
+            if unreported.interrupted and unreported.committed:
                 failure.add_note("the transaction() block was interrupted behind its commit: it is committed")
             self._release()
             raise
@@ -80,7 +80,7 @@ class BlockingTransaction(ContextDecorator, AbstractContextManager[P], Generic[P
         self._block = None
         if self._hold is not None:
             self._hold.ended = True
-        untold.committed = False
+        unreported.committed = False
 
     def _undo(self, error: BaseException) -> None:
         """Abort the transaction that `error` left open."""

@@ -20,10 +20,10 @@ from fencepost.client.consumer.commits import Commits, OnCommit
 from fencepost.client.consumer.deserializing import HandedRecords
 from fencepost.client.consumer.fetch_requests import FetchSettings
 from fencepost.client.consumer.fetcher import Fetcher
-from fencepost.client.consumer.news import News
 from fencepost.client.consumer.positions import Positions
 from fencepost.client.consumer.queries import ConsumerQueries
-from fencepost.client.consumer.stuck import Stuck
+from fencepost.client.consumer.rebalance_event import RebalanceEvent
+from fencepost.client.consumer.stall_warning import StallWarning
 from fencepost.client.consumer.subscription import Handed, Reading, normalised
 from fencepost.client.group.member import Member, SubscribedTopics, check_names
 from fencepost.client.group.membership import member_for
@@ -94,14 +94,14 @@ class ConsumerCore(ConsumerQueries):
         self._group: Member | None = None
         self._settling: TaskHandle | None = None
         self._settle_failures = self._settle_again_ms = 0  # consecutive failures, and the time of the next attempt
-        self._news: deque[News] = deque()
+        self._rebalance_events: deque[RebalanceEvent] = deque()
         self._in_person = False  # close and unsubscribe report rebalances themselves
         self._failures: list[Exception] = []  # errors of the application's functions, in such a call
         self._closed_by_ms: int | None = None  # deadline of close()
         self.poll_ends = Polls(self._arrived.set)
         self._leaving = False
         self._failure: Exception | None = None  # an error of joining, for the next poll to raise
-        self._stuck = Stuck(config.group_id, self._runtime.now_ms)
+        self._stall_warning = StallWarning(config.group_id, self._runtime.now_ms)
         self._start_reports()
 
     # --- subscription and assignment ---
@@ -155,7 +155,7 @@ class ConsumerCore(ConsumerQueries):
         if self._group is None:
             if self._reading.places:
                 raise UsageError("assign and subscribe exclude each other; unsubscribe first")
-            self._stuck.joining()
+            self._stall_warning.joining()
             self._group = member_for(self.cluster, self.config, self._rebalanced, self._metrics)
         self._group.subscribe(wanted)
 
@@ -174,7 +174,7 @@ class ConsumerCore(ConsumerQueries):
         if self._settling is not None:
             self._settling.cancel()
             self._settling = None
-        self._news.clear()
+        self._rebalance_events.clear()
         if group is None:
             return
         self._in_person = True
@@ -189,49 +189,51 @@ class ConsumerCore(ConsumerQueries):
         """Store an event of a rebalance until the application's next poll, because it may still process records."""
         if kind != "assigned":
             self._reading.hold(partitions)
-        news = News(kind, partitions, self._runtime.event())
+        rebalance_event = RebalanceEvent(kind, partitions, self._runtime.event())
         if self._in_person:
             try:
-                await self._tell(news)
+                await self._deliver_rebalance(rebalance_event)
             except Exception as error:  # noqa: BLE001 (raised after the group was left)
                 self._failures.append(error)
             return
-        self._news.append(news)
+        self._rebalance_events.append(rebalance_event)
         self._arrived.set()
-        await news.served.wait()
+        await rebalance_event.served.wait()
 
-    async def _tell(self, news: News) -> None:
+    async def _deliver_rebalance(self, rebalance_event: RebalanceEvent) -> None:
         """Take or give up partitions during an application's call, and call its listener."""
         try:
-            if news.kind == "assigned":
-                self._reading.take(news.partitions)
-            elif news.kind == "revoked" and self.config.enable_auto_commit:
+            if rebalance_event.kind == "assigned":
+                self._reading.take(rebalance_event.partitions)
+            elif rebalance_event.kind == "revoked" and self.config.enable_auto_commit:
                 held = self._to_commit()
-                kept = {each: held[each] for each in news.partitions if each in held}
+                kept = {each: held[each] for each in rebalance_event.partitions if each in held}
                 await self._commits.quietly(kept, self._deadline(None))
-            await news.tell(self.listener, self.call_user, self._slow)
-            if news.kind == "revoked":
+            await rebalance_event.deliver(self.listener, self.call_user, self._slow)
+            if rebalance_event.kind == "revoked":
                 await self._commits.drain(self._deadline(None))
         except Exception:
-            news.told = True  # the poll raises it; a second call would raise it again
+            rebalance_event.was_delivered = True  # the poll raises it; a second call would raise it again
             raise
         finally:
-            if news.told or self._in_person:
-                self._metrics.partitions_lost_total += len(news.partitions) if news.kind == "lost" else 0
-                if news.kind != "assigned":
-                    self._reading.give_up(news.partitions)
+            if rebalance_event.was_delivered or self._in_person:
+                self._metrics.partitions_lost_total += (
+                    len(rebalance_event.partitions) if rebalance_event.kind == "lost" else 0
+                )
+                if rebalance_event.kind != "assigned":
+                    self._reading.give_up(rebalance_event.partitions)
 
     async def _serve(self) -> None:
         """Handle rebalances, then commit callbacks. Raises the errors of the application's functions."""
-        while self._news:
-            news = self._news.popleft()
+        while self._rebalance_events:
+            rebalance_event = self._rebalance_events.popleft()
             try:
-                await self._tell(news)
+                await self._deliver_rebalance(rebalance_event)
             finally:
-                if news.told:
-                    news.served.set()
+                if rebalance_event.was_delivered:
+                    rebalance_event.served.set()
                 else:  # interrupted before the listener began: the next poll calls it
-                    self._news.appendleft(news)
+                    self._rebalance_events.appendleft(rebalance_event)
         await self._call_back()
 
     async def _call_back(self) -> None:
@@ -306,7 +308,9 @@ class ConsumerCore(ConsumerQueries):
         while place.position is None:
             await self._positions.find(deadline_ms)
             if place.position is None:
-                await self.cluster.pause(attempt, deadline_ms, f"position of {partition}", KafkaTimeoutError(place.why))
+                await self.cluster.pause(
+                    attempt, deadline_ms, f"position of {partition}", KafkaTimeoutError(place.reason)
+                )
                 attempt += 1
         return self.positions()[TopicPartition(*partition)].offset
 
@@ -441,7 +445,7 @@ class ConsumerCore(ConsumerQueries):
             left = deadline_ms - self._runtime.now_ms()
             if left <= 0:
                 return Handed()
-            self._stuck.look(self._group, self._reading.missing(), self._positions.unfound)
+            self._stall_warning.log_if_due(self._group, self._reading.missing(), self._positions.describe_missing)
             regular = 100 if self._group is not None else 1_000
             await self._arrived.wait(min(left, regular, self._fetcher.wait_ms(), self._positions.wait_ms()))
 
@@ -460,7 +464,7 @@ class ConsumerCore(ConsumerQueries):
         if not group.settled and self._settling is None and self._runtime.now_ms() >= self._settle_again_ms:
             self._settling = self._runtime.spawn(self._settle(group))
         if group.settled and self._settling is None:
-            self._stuck.settled()
+            self._stall_warning.settled()
             return True
         return not group.holds_back
 
@@ -483,7 +487,7 @@ class ConsumerCore(ConsumerQueries):
     def state(self) -> str:
         """Return the membership and the reason of a wait in one line, for logs and tests."""
         group = "no group" if self._group is None else self._group.describe()
-        missing = self._positions.unfound(self._reading.missing())
+        missing = self._positions.describe_missing(self._reading.missing())
         settling = "" if self._settling is None else ", settling"
         return f"{group}{settling}; assigned {self.assignment()}; without position: {missing or 'none'}"
 
@@ -586,7 +590,7 @@ class ConsumerCore(ConsumerQueries):
         self.listener, self.call_user = None, call_here
         await within(self._runtime, self.close(timeout_ms, commit=False), timeout_ms, "leaving the group")
 
-    def unsaid(self) -> str:
+    def close_warning(self) -> str:
         """Return a warning for a consumer that ends without leaving its group, or "" if it is not in a group."""
         if self.closed or self._group is None:
             return ""

@@ -102,23 +102,23 @@ class FetchReply(NamedTuple):
     session_error: int = 0  # 70, 71 or 106: there is no data, fetch again
 
 
-def what_of(partition: TopicPartition) -> str:
+def request_name(partition: TopicPartition) -> str:
     """Return a description of the request for error messages."""
     return f"fetch of {partition.topic}-{partition.partition}"
 
 
 def fetch_error(code: int, partition: TopicPartition, offset: int) -> KafkaError:
     """Return the exception for a partition's error code (not 0)."""
-    what = f"{what_of(partition)} at offset {offset}"
+    operation = f"{request_name(partition)} at offset {offset}"
     if code == E.CORRUPT_MESSAGE:
         return CorruptRecordError(
-            f"{what}: the broker's data is damaged there (CORRUPT_MESSAGE); seek() behind the damage steps over it",
+            f"{operation}: the broker's data is damaged (CORRUPT_MESSAGE); seek() to an offset after the damage",
             code=code,
             topic=partition.topic,
             partition=partition.partition,
             offset=offset,
         )
-    return error_for(code, what)
+    return error_for(code, operation)
 
 
 async def fetch(
@@ -236,7 +236,7 @@ def _answer(
     partition: TopicPartition, offset: int, result: FetchPartitionResult, settings: FetchSettings, room_bytes: int
 ) -> tuple[Answer, int]:
     """Return the decoded response of this partition and its decompressed size in bytes."""
-    told = (
+    offsets_and_replica = (
         result.high_watermark,
         result.last_stable_offset,
         result.log_start_offset,
@@ -244,7 +244,7 @@ def _answer(
         len(result.records),
     )
     if result.error_code != 0:
-        return Answer(result.error_code, None, *told), 0
+        return Answer(result.error_code, None, *offsets_and_replica), 0
     committed = settings.isolation is Isolation.READ_COMMITTED
     try:
         columns, unreadable, made_bytes, epochs = decode_readable(
@@ -256,13 +256,13 @@ def _answer(
             room_bytes=room_bytes,
         )
         if len(result.records) and unreadable is None and columns.next_offset <= offset:
-            what = f"{len(result.records)} bytes came, and no whole batch that reaches offset {offset}"
-            unreadable = Unreadable(offset, offset + 1, WireError(what))
+            operation = f"{len(result.records)} bytes came, and no whole batch that reaches offset {offset}"
+            unreadable = Unreadable(offset, offset + 1, WireError(operation))
         error = None if unreadable is None else _corrupt(partition, unreadable)
         fetched = Fetched(partition, columns, columns.next_offset, timestamp_type_of(result.records), epochs)
     except Exception as unexpected:  # noqa: BLE001 (the next poll raises it, and the other partitions continue)
-        return Answer(0, None, *told, error=unexpected), 0
-    return Answer(0, fetched, *told, error=error), made_bytes
+        return Answer(0, None, *offsets_and_replica, error=unexpected), 0
+    return Answer(0, fetched, *offsets_and_replica, error=error), made_bytes
 
 
 def _corrupt(partition: TopicPartition, unreadable: Unreadable) -> CorruptRecordError:
@@ -315,7 +315,7 @@ async def fetch_range(
             continue
         if attempt:
             attempt = 0
-            cluster.lasting_errors.over(what_of(partition))
+            cluster.lasting_errors.succeeded(request_name(partition))
         offset = got.next_offset
         deadline_ms = cluster.runtime.now_ms() + patience_ms
         inside = got if offset <= end else _before(got, end)
@@ -345,8 +345,8 @@ async def _fetch_next(
     if answer.error_code == 0:
         return answer.fetched, None
     if answer.error_code == E.OFFSET_OUT_OF_RANGE:
-        what = f"{partition.topic}-{partition.partition} at offset {offset}"
-        raise OffsetOutOfRangeError(f"{what}: not in the log", code=answer.error_code)
+        operation = f"{partition.topic}-{partition.partition} at offset {offset}"
+        raise OffsetOutOfRangeError(f"{operation}: not in the log", code=answer.error_code)
     refused = fetch_error(answer.error_code, partition, offset)
     if retry.action(retry.FETCH, answer.error_code) not in retry.RETRIABLE:
         raise refused
@@ -357,7 +357,7 @@ async def _pause_without_progress(
     cluster: Cluster, partition: TopicPartition, attempt: int, deadline_ms: int, error: KafkaError | None
 ) -> None:
     if error is not None:
-        await cluster.pause_after(error, attempt, deadline_ms, what_of(partition))
+        await cluster.pause_after(error, attempt, deadline_ms, request_name(partition))
         await cluster.refresh_quietly([partition.topic], deadline_ms)
     elif cluster.runtime.now_ms() >= deadline_ms:
         raise KafkaTimeoutError(

@@ -10,7 +10,14 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
-from fencepost.client.consumer.fetch_requests import Answer, FetchSettings, close_session, fetch, fetch_error, what_of
+from fencepost.client.consumer.fetch_requests import (
+    Answer,
+    FetchSettings,
+    close_session,
+    fetch,
+    fetch_error,
+    request_name,
+)
 from fencepost.client.consumer.fetch_sessions import ReadSession, Wanted
 from fencepost.client.consumer.subscription import FETCH_GROWTH, PartitionState, Reading
 from fencepost.client.metrics import ConsumerMetrics
@@ -136,7 +143,7 @@ class Fetcher:
             reply = await fetch(self._cluster, node, wanted, self._settings, session, self._room_bytes())
             answered = True
             self._failures = 0
-            self._cluster.lasting_errors.over(f"fetch from broker {node}")
+            self._cluster.lasting_errors.succeeded(f"fetch from broker {node}")
             self._metrics.fetched(self._runtime.now_ms() - begun_ms)
             self._metrics.fetch_follower_total += any(
                 place.replica == node for partition in wanted if (place := self._reading.places.get(partition))
@@ -202,7 +209,7 @@ class Fetcher:
                 self._back_off(place)
             elif answer.fetched is not None and place.tries:
                 place.tries = 0
-                self._cluster.lasting_errors.over(what_of(partition))
+                self._cluster.lasting_errors.succeeded(request_name(partition))
             if answer.error is not None or answer.fetched is not None:
                 continue
             session.forget(partition)
@@ -214,7 +221,7 @@ class Fetcher:
                 # Only this partition waits. The others of its broker are still fetched.
                 self._back_off(place)
                 refused = fetch_error(answer.error_code, partition, place.fetch_offset)
-                self._cluster.lasting_errors.met(what_of(partition), refused)
+                self._cluster.lasting_errors.record(request_name(partition), refused)
                 self._stale.add(partition.topic)
             else:
                 place.error = fetch_error(answer.error_code, partition, place.fetch_offset)

@@ -109,7 +109,7 @@ class Positions:
                 self._tries = 0
         except RetriableError as error:
             for partition in self._reading.missing():
-                self._reading.places[partition].why = str(error)
+                self._reading.places[partition].reason = str(error)
             self._back_off()
         except ClosedError:
             return  # the client was closed
@@ -157,12 +157,12 @@ class Positions:
         if found is not None:
             self._reading.found(partition, version, *found)
 
-    async def _reset(self, partitions: Sequence[TopicPartition], deadline_ms: int, why: str) -> None:
+    async def _reset(self, partitions: Sequence[TopicPartition], deadline_ms: int, reason: str) -> None:
         if not partitions:
             return
         if self.reset.is_none:
             names = ", ".join(f"{partition.topic}-{partition.partition}" for partition in partitions)
-            raise OffsetOutOfRangeError(f"{names}: {why}, and auto_offset_reset is none", code=1)
+            raise OffsetOutOfRangeError(f"{names}: {reason}, and auto_offset_reset is none", code=1)
         versions = self._reading.versions(partitions)
         known = await self._known(partitions, deadline_ms)
         timestamp = self.reset.timestamp(self._runtime.wall_ms())
@@ -193,28 +193,28 @@ class Positions:
             await self._cluster.refresh(absent, deadline_ms)
         for partition in partitions:
             if self._cluster.leader(*partition) < 0 and partition in self._reading.places:
-                self._reading.places[partition].why = self._why_not(partition)
+                self._reading.places[partition].reason = self._leaderless_reason(partition)
             else:
-                self._cluster.lasting_errors.over(f"topic {partition.topic!r}")
-                self._cluster.lasting_errors.over(f"{partition.topic}-{partition.partition}")
+                self._cluster.lasting_errors.succeeded(f"topic {partition.topic!r}")
+                self._cluster.lasting_errors.succeeded(f"{partition.topic}-{partition.partition}")
         return [partition for partition in partitions if self._cluster.leader(*partition) >= 0]
 
-    def _why_not(self, partition: TopicPartition) -> str:
+    def _leaderless_reason(self, partition: TopicPartition) -> str:
         """Return the reason why a partition has no leader. Raises errors that a retry cannot heal (authorization)."""
         topic = self._cluster.topics.get(partition.topic)
-        what, extent, code = f"topic {partition.topic!r}", "", int(E.UNKNOWN_TOPIC_OR_PARTITION)
+        operation, extent, code = f"topic {partition.topic!r}", "", int(E.UNKNOWN_TOPIC_OR_PARTITION)
         if topic is not None and topic.error_code != 0:
             code = topic.error_code
         elif topic is not None:
-            what = f"{partition.topic}-{partition.partition}"
+            operation = f"{partition.topic}-{partition.partition}"
             if partition.partition in topic.partitions:
                 code = E.LEADER_NOT_AVAILABLE
             else:
                 extent = f" (the topic has {len(topic.partitions)} partitions)"
-        error = error_for(code, what + extent)
+        error = error_for(code, operation + extent)
         if retry.action(retry.METADATA, code) not in retry.RETRIABLE:
             raise error
-        self._cluster.lasting_errors.met(what, error)
+        self._cluster.lasting_errors.record(operation, error)
         return str(error)
 
     async def out_of_range(self, partition: TopicPartition) -> None:
@@ -222,21 +222,21 @@ class Positions:
         place = self._reading.places.get(partition)
         if place is None:
             return
-        why = f"offset {place.fetch_offset} is not in the log"
-        log.warning("%s-%d: %s; auto_offset_reset=%s", *partition, why, self._config.auto_offset_reset)
+        reason = f"offset {place.fetch_offset} is not in the log"
+        log.warning("%s-%d: %s; auto_offset_reset=%s", *partition, reason, self._config.auto_offset_reset)
         if self.reset.is_none:
             name = f"{partition.topic}-{partition.partition}"
-            place.error = OffsetOutOfRangeError(f"{name}: {why}, and auto_offset_reset is none", code=1)
+            place.error = OffsetOutOfRangeError(f"{name}: {reason}, and auto_offset_reset is none", code=1)
             return
         place.go_to(None)
         place.resetting = True
         version = place.version
         try:
-            await self._reset([partition], self._runtime.now_ms() + FIND_PATIENCE_MS, why)
+            await self._reset([partition], self._runtime.now_ms() + FIND_PATIENCE_MS, reason)
             if place.position is None:
-                place.error = KafkaTimeoutError(f"{partition.topic}-{partition.partition}: {place.why}")
+                place.error = KafkaTimeoutError(f"{partition.topic}-{partition.partition}: {place.reason}")
         except RetriableError as error:
-            place.why = str(error)
+            place.reason = str(error)
         except ClosedError:
             return
         except Exception as error:  # noqa: BLE001 (the next poll raises it)
@@ -277,7 +277,7 @@ class Positions:
                 by_leader[self._cluster.leader(*partition)].append(partition)
             for leader, asked in by_leader.items():
                 await self._ask_leader(leader, asked)
-            self._cluster.lasting_errors.over(CHECK)
+            self._cluster.lasting_errors.succeeded(CHECK)
         except UnsupportedVersionError:
             for partition in wanted:
                 self._passed(partition)  # the broker does not support the request
@@ -344,7 +344,7 @@ class Positions:
             self._passed(partition)
             return None
         self._metrics.truncations_total += 1
-        what = (
+        operation = (
             f"{partition.topic}-{partition.partition} at offset {place.fetch_offset} of leader epoch "
             f"{place.fetch_epoch}: the log was truncated"
             + ("" if undefined else f" to offset {end.end_offset}, epoch {end.leader_epoch}")
@@ -352,13 +352,13 @@ class Positions:
         if self.reset.is_none:
             self._passed(partition)
             place.error = LogTruncationError(
-                what,
+                operation,
                 topic=partition.topic,
                 partition=partition.partition,
                 divergent_offset=-1 if undefined else end.end_offset,
             )
             return None
-        log.warning("%s; reading continues %s", what, "by auto_offset_reset" if undefined else "from there")
+        log.warning("%s; reading continues %s", operation, "by auto_offset_reset" if undefined else "from there")
         if undefined:
             self._runtime.spawn(self.out_of_range(partition))  # the committed offset may be the truncated one
         else:
@@ -366,9 +366,9 @@ class Positions:
             self._passed(partition)
         return None
 
-    def unfound(self, partitions: Iterable[TopicPartition]) -> str:
+    def describe_missing(self, partitions: Iterable[TopicPartition]) -> str:
         """Return a text with the reason why each of the partitions has no position."""
         return "; ".join(
-            f"{partition.topic}-{partition.partition}: {self._reading.places[partition].why}"
+            f"{partition.topic}-{partition.partition}: {self._reading.places[partition].reason}"
             for partition in partitions
         )

@@ -49,6 +49,7 @@ class PartitionState:
         "paused",
         "position",
         "ready",
+        "reason",
         "replica",
         "replica_until_ms",
         "resetting",
@@ -59,7 +60,6 @@ class PartitionState:
         "tries",
         "version",
         "versions",
-        "why",
     )
 
     def __init__(self, versions: Iterator[int]) -> None:
@@ -89,7 +89,7 @@ class PartitionState:
         self.tries = 0  # consecutive refused fetches
         self.not_before_ms = 0
         self.topic_id: UUID | None = None  # id of the topic of these positions, if it is known
-        self.why = "it was not looked for yet"
+        self.reason = "it was not looked for yet"
 
     def go_to(self, offset: int | None, epoch: int = -1) -> None:
         """Continue at this offset. Fetched records are dropped. None: the position is unknown."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from fencepost.client.admin.logs import LogDir
 from fencepost.client.admin.topics import TopicDescription
-from fencepost.client.diagnosis.facts import COORDINATED, Facts, UnansweredQuestion, Why
+from fencepost.client.diagnosis.facts import COORDINATED, Facts, FailureKind, UnansweredQuestion
 from fencepost.client.diagnosis.findings import Finding, ObjectKind
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.protocol.codes import describe
@@ -18,10 +18,10 @@ __all__ = ["cluster_findings"]
 MOST_NAMED: Final = 3
 
 _UNANSWERED: Final = {
-    Why.NO_ANSWER: ("FP001", "run the command again; if it stays, see the broker's log"),
-    Why.NOT_ALLOWED: ("FP002", "use a principal with the right that the reason names"),
-    Why.TOO_OLD: ("FP003", "look at the brokers themselves, or upgrade them"),
-    Why.NOT_ASKED: ("FP004", "fencepost doctor asks for everything"),
+    FailureKind.NO_ANSWER: ("FP001", "run the command again; if it stays, see the broker's log"),
+    FailureKind.NOT_ALLOWED: ("FP002", "use a principal with the right that the reason names"),
+    FailureKind.TOO_OLD: ("FP003", "look at the brokers themselves, or upgrade them"),
+    FailureKind.NOT_ASKED: ("FP004", "fencepost doctor asks for everything"),
 }
 _NO_COORDINATOR: Final = {"transactions": "FP301", "groups": "FP302"}
 _HELD_BY_COORDINATOR: Final = {
@@ -148,15 +148,19 @@ def _some(topic: str, numbers: Sequence[int]) -> str:
 
 def _unanswered(each: UnansweredQuestion) -> Finding:
     coordinated = COORDINATED.get(each.part)
-    if coordinated is not None and each.why in (Why.NO_COORDINATOR, Why.LOADING):
-        code = "FP303" if each.why is Why.LOADING else _NO_COORDINATOR[coordinated]
-        state = "is loading" if each.why is Why.LOADING else "is not available"
+    if coordinated is not None and each.failure_kind in (FailureKind.NO_COORDINATOR, FailureKind.LOADING):
+        code = "FP303" if each.failure_kind is FailureKind.LOADING else _NO_COORDINATOR[coordinated]
+        state = "is loading" if each.failure_kind is FailureKind.LOADING else "is not available"
         topic = "__transaction_state" if coordinated == "transactions" else "__consumer_offsets"
         words = f"the coordinator of {coordinated} {state}: {each.reason}"
         action = f"fencepost topics describe {topic}, then start the brokers that have its replicas"
-        if each.why is Why.LOADING:
+        if each.failure_kind is FailureKind.LOADING:
             action = "wait until it has read its topic; clients retry by themselves"
         return Finding(code, ObjectKind.CLUSTER, coordinated, words, None, (_HELD_BY_COORDINATOR[coordinated],), action)
-    why = Why.NO_ANSWER if each.why in (Why.NO_COORDINATOR, Why.LOADING) else each.why
-    code, action = _UNANSWERED[why]
+    failure_kind = (
+        FailureKind.NO_ANSWER
+        if each.failure_kind in (FailureKind.NO_COORDINATOR, FailureKind.LOADING)
+        else each.failure_kind
+    )
+    code, action = _UNANSWERED[failure_kind]
     return Finding(code, ObjectKind.CLUSTER, each.part, f"{each.part}: not known: {each.reason}", action=action)

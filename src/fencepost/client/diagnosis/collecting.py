@@ -16,7 +16,7 @@ from fencepost.client.admin.placement import AdminPlacement
 from fencepost.client.admin.share_offsets import AdminShareOffsets, ShareOffset
 from fencepost.client.admin.topics import AdminTopics, ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import AdminTransactions, ProducerDescription, TransactionDescription
-from fencepost.client.diagnosis.facts import Ends, Facts, UnansweredQuestion, Why, unknown_of
+from fencepost.client.diagnosis.facts import Ends, Facts, FailureKind, UnansweredQuestion, unknown_of
 from fencepost.client.diagnosis.group_rules import REBALANCING
 from fencepost.client.diagnosis.holding import OPEN_STATES
 from fencepost.client.net.cluster import (
@@ -243,7 +243,7 @@ class Collector:
             dirs += answer
             if any(each.error_code == 0 and each.total_bytes < 0 for each in answer):
                 reason = "this broker does not report free space (Kafka 3.3 and later do)"
-                unknown.append(UnansweredQuestion(f"free space of broker {node}", reason, Why.TOO_OLD))
+                unknown.append(UnansweredQuestion(f"free space of broker {node}", reason, FailureKind.TOO_OLD))
         return {"log_dirs": dirs, "unknown": unknown}
 
     async def _clock(self) -> Mapping[str, Any]:
@@ -252,7 +252,7 @@ class Collector:
         quorum = await self._calls.describe_metadata_quorum(api_timeout_ms=self._patience())
         ahead_ms = quorum.clock_ahead_ms(asked_ms, wall_ms())
         reason = "the controller does not report its time (Kafka 3.3 and later do)"
-        unknown = [UnansweredQuestion("clock", reason, Why.TOO_OLD)] if ahead_ms is None else []
+        unknown = [UnansweredQuestion("clock", reason, FailureKind.TOO_OLD)] if ahead_ms is None else []
         return {"clock_ahead_ms": ahead_ms, "unknown": unknown}
 
     async def _features(self) -> Mapping[str, Any]:
@@ -267,7 +267,7 @@ class Collector:
         unknown = []
         if operations is not None and AclOperation.DESCRIBE not in operations:
             reason = "without DESCRIBE on the cluster, brokers leave out the objects that this principal may not see"
-            unknown.append(UnansweredQuestion("rights", reason, Why.NOT_ALLOWED))
+            unknown.append(UnansweredQuestion("rights", reason, FailureKind.NOT_ALLOWED))
         return {"rights": None if operations is None else tuple(sorted(operations)), "unknown": unknown}
 
     async def _coordinators(self, found: _Found) -> Mapping[str, Any]:
@@ -287,7 +287,7 @@ class Collector:
                     await self._calls.find_coordinator(kind, self._patience())
                 except KafkaError as error:
                     unknown.append(unknown_of(part, error))
-        return {"unknown": [each for each in unknown if each.why is not Why.NOT_ALLOWED]}
+        return {"unknown": [each for each in unknown if each.failure_kind is not FailureKind.NOT_ALLOWED]}
 
     # --- topics and transactions ---
 
@@ -331,11 +331,15 @@ class Collector:
         for place, answer in zip(asked, map(checked, answers), strict=True):
             producers[place] = unknown_of(part, answer) if isinstance(answer, KafkaError) else answer[place]
         # Only the first reason of each kind, because the others are the same.
-        refused = {each.why: each for each in reversed(producers.values()) if isinstance(each, UnansweredQuestion)}
+        refused = {
+            each.failure_kind: each for each in reversed(producers.values()) if isinstance(each, UnansweredQuestion)
+        }
         unknown = list(refused.values())
         if len(asked) < len(behind):
             unknown.append(
-                UnansweredQuestion(part, f"only {len(asked)} of {len(behind)} partitions were asked", Why.NOT_ASKED)
+                UnansweredQuestion(
+                    part, f"only {len(asked)} of {len(behind)} partitions were asked", FailureKind.NOT_ASKED
+                )
             )
         return {"producers": producers, "unknown": unknown}
 
@@ -360,7 +364,9 @@ class Collector:
         return {
             "listed": listed,
             "described": {each.transactional_id: each for each in described},
-            "unknown": [UnansweredQuestion("transactions", reason, Why.NOT_ASKED)] if len(asked) < len(wanted) else [],
+            "unknown": [UnansweredQuestion("transactions", reason, FailureKind.NOT_ASKED)]
+            if len(asked) < len(wanted)
+            else [],
         }
 
     async def _recheck(self, found: _Found) -> None:
@@ -395,7 +401,7 @@ class Collector:
         starts = await gather(runtime, [self._shared(group) for group in sharing])
         shared = dict(zip(sharing, map(checked, starts), strict=True))
         errors = [answer for answer in committed.values() if isinstance(answer, KafkaError)]
-        unknown = list({each.why: each for each in (unknown_of("groups", error) for error in errors)}.values())
+        unknown = list({each.failure_kind: each for each in (unknown_of("groups", error) for error in errors)}.values())
         return {"groups": groups, "committed": committed, "shared": shared, "unknown": unknown}
 
     async def _committed(self, group: str) -> Mapping[TopicPartition, int]:
@@ -432,7 +438,7 @@ class Collector:
         for group, answer in zip(asked, map(checked, answers), strict=True):
             if isinstance(answer, KafkaError):
                 each = unknown_of("groups", answer)
-                unknown[each.why] = each
+                unknown[each.failure_kind] = each
             else:
                 members[group] = answer
         return {"members": members, "unknown": list(unknown.values())}

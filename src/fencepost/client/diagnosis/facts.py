@@ -18,10 +18,10 @@ from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError
 from fencepost.protocol.codes import ErrorCode as E
 
-__all__ = ["Ends", "Facts", "SinkBatch", "UnansweredQuestion", "Why", "unknown_of"]
+__all__ = ["Ends", "Facts", "FailureKind", "SinkBatch", "UnansweredQuestion", "unknown_of"]
 
 
-class Why(Enum):
+class FailureKind(Enum):
     """The reason why a request has no result."""
 
     NO_ANSWER = "no answer"
@@ -38,7 +38,7 @@ class UnansweredQuestion:
 
     part: str
     reason: str
-    why: Why = Why.NO_ANSWER
+    failure_kind: FailureKind = FailureKind.NO_ANSWER
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,9 @@ class Facts:
 
 
 _CODES: Final = {
-    E.COORDINATOR_LOAD_IN_PROGRESS: Why.LOADING,
-    E.COORDINATOR_NOT_AVAILABLE: Why.NO_COORDINATOR,
-    E.NOT_COORDINATOR: Why.NO_COORDINATOR,
+    E.COORDINATOR_LOAD_IN_PROGRESS: FailureKind.LOADING,
+    E.COORDINATOR_NOT_AVAILABLE: FailureKind.NO_COORDINATOR,
+    E.NOT_COORDINATOR: FailureKind.NO_COORDINATOR,
 }
 COORDINATED: Final = {"transactions": "transactions", "groups": "groups", "guarantee of Spark sinks": "transactions"}
 """Parts that coordinators report, and the kind of coordinator."""
@@ -133,17 +133,17 @@ COORDINATED: Final = {"transactions": "transactions", "groups": "groups", "guara
 
 def unknown_of(part: str, error: KafkaError) -> UnansweredQuestion:
     """Return the unanswered question for this error."""
-    why, cause = Why.NO_ANSWER, error
+    failure_kind, cause = FailureKind.NO_ANSWER, error
     while True:
         if isinstance(cause, AuthorizationError):
-            why = Why.NOT_ALLOWED
+            failure_kind = FailureKind.NOT_ALLOWED
         elif isinstance(cause, UnsupportedVersionError):
-            why = Why.TOO_OLD
+            failure_kind = FailureKind.TOO_OLD
         elif part in COORDINATED and cause.code is not None:
             # A partition of the coordinator's topic without a leader means that there is no coordinator
             # (AdminBase._leaders).
             leaderless = cause.code == E.LEADER_NOT_AVAILABLE
-            why = Why.NO_COORDINATOR if leaderless else _CODES.get(E(cause.code), why)
-        if why is not Why.NO_ANSWER or not isinstance(cause.__cause__, KafkaError):
-            return UnansweredQuestion(part, str(error) or repr(error), why)
+            failure_kind = FailureKind.NO_COORDINATOR if leaderless else _CODES.get(E(cause.code), failure_kind)
+        if failure_kind is not FailureKind.NO_ANSWER or not isinstance(cause.__cause__, KafkaError):
+            return UnansweredQuestion(part, str(error) or repr(error), failure_kind)
         cause = cause.__cause__

@@ -115,7 +115,7 @@ class Assignors:
             raise self._failure(strategy, f"{method.__name__}() failed: {error!r}") from error
         finally:
             took_ms = self._runtime.now_ms() - begun_ms
-            self._slow.took(f"assignor {strategy.name!r},", method, took_ms, SLOW_PROVIDER_MS)
+            self._slow.record_call(f"assignor {strategy.name!r},", method, took_ms, SLOW_PROVIDER_MS)
 
     def _failure(self, strategy: PartitionAssignor, problem: str) -> GroupConfigurationError:
         return GroupConfigurationError(f"group {self._group_id!r}: assignor {strategy.name!r}: {problem}")

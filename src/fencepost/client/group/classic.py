@@ -66,7 +66,7 @@ class ClassicMember(Member):
         if self.topics.asks_for_the_same(wanted):
             return  # a rebalance would stop the whole group for no reason, endlessly if a listener subscribes
         self.topics = wanted
-        self._look_again_ms = 0
+        self._next_refresh_ms = 0
         self._rebalance()
 
     def _rebalance(self) -> None:
@@ -90,7 +90,7 @@ class ClassicMember(Member):
         pattern = self.topics.pattern is not None
         missing = (self._leading and 0 in self._counts.values()) or (pattern and not self.topics.names_now())
         if self._leading or pattern:
-            self._look(list(self._counts) if self._leading else [], often=missing)
+            self._refresh_if_due(list(self._counts) if self._leading else [], often=missing)
 
     def _counts_changed(self) -> bool:
         for topic, count in self._counts.items():
@@ -108,7 +108,7 @@ class ClassicMember(Member):
         return not self.cooperative or self.generation_id < 0
 
     async def settle(self, deadline_ms: int) -> bool:
-        attempt, what = 0, f"group {self._group_id!r}"
+        attempt, operation = 0, f"group {self._group_id!r}"
         while not self.settled:
             if self.state is not ClassicMemberState.STABLE:
                 error = await self._rejoin(deadline_ms)
@@ -117,10 +117,10 @@ class ClassicMember(Member):
                         return False
                     if error is not None:
                         self._awaiting = f"another try after: {error}"
-                        await self._cluster.pause_after(error, attempt, deadline_ms, what)
+                        await self._cluster.pause_after(error, attempt, deadline_ms, operation)
                         attempt += 1
                     continue
-                self._cluster.lasting_errors.over(what)
+                self._cluster.lasting_errors.succeeded(operation)
             await self._take_over()
         return True
 
@@ -264,9 +264,9 @@ class ClassicMember(Member):
             lane=JOIN_LANE,
         )
 
-    def _refused(self, code: int, what: str) -> KafkaError | None:
+    def _refused(self, code: int, operation: str) -> KafkaError | None:
         """Return None to retry now or an error to retry after a back-off. Raises errors that end the attempt."""
-        error = error_for(code, f"{what} of group {self._group_id!r}")
+        error = error_for(code, f"{operation} of group {self._group_id!r}")
         if code == E.REBALANCE_IN_PROGRESS:
             self._rebalance()
             return None
@@ -309,7 +309,7 @@ class ClassicMember(Member):
             await self._cluster.refresh(topics, self._runtime.now_ms() + LOOK_PATIENCE_MS)
         except (DisconnectedError, KafkaTimeoutError) as error:
             log.warning("group %r: assigning with older metadata of the topics: %s", self._group_id, error)
-            self._look_again_ms = 0
+            self._next_refresh_ms = 0
 
     # --- heartbeats ---
 

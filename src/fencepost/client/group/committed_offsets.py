@@ -41,7 +41,7 @@ def _fetch_versions(cluster: Cluster, connection: BrokerConnection) -> tuple[int
     """Return the versions for stable offsets, or older ones if the coordinator does not support these."""
     if connection.offers(of.OffsetFetchRequest.API_KEY, 7):
         return (7, 9)
-    cluster.lasting_errors.lacks(
+    cluster.lasting_errors.log_missing_feature(
         "stable offsets",
         f"{connection.name} cannot hold back offsets that are pending in a transaction (OffsetFetch v7, which Apache "
         "Kafka has since 2.5): where transactions commit a group's offsets, give each input partition a producer of "
@@ -50,7 +50,7 @@ def _fetch_versions(cluster: Cluster, connection: BrokerConnection) -> tuple[int
     return (2, 6)
 
 
-def _told_by(
+def _parse_reply(
     reply: of.OffsetFetchResponse,
 ) -> tuple[int, dict[TopicPartition, OffsetAndMetadata], list[TopicPartition]]:
     """Return the error code, the offsets, and the partitions that a transaction holds.
@@ -58,7 +58,7 @@ def _told_by(
     The code is the group's error, else the first final or retriable error of a partition. Then no offsets are returned.
     """
     shape = reply.groups[0] if reply.groups else reply
-    told, held, code = {}, [], shape.error_code
+    offsets, held, code = {}, [], shape.error_code
     for topic in shape.topics:
         for partition in topic.partitions:
             place = TopicPartition(topic.name, partition.partition_index)
@@ -67,10 +67,10 @@ def _told_by(
             elif partition.error_code != 0:
                 code = code or partition.error_code
             else:
-                told[place] = OffsetAndMetadata(
+                offsets[place] = OffsetAndMetadata(
                     partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
                 )
-    return (code, {}, []) if code else (E.UNSTABLE_OFFSET_COMMIT if held else 0, told, held)
+    return (code, {}, []) if code else (E.UNSTABLE_OFFSET_COMMIT if held else 0, offsets, held)
 
 
 async def fetch_committed(
@@ -103,13 +103,13 @@ async def fetch_committed(
     """
     if partitions is not None and not partitions:
         return {}
-    told: dict[TopicPartition, OffsetAndMetadata] = {}
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     left, code = partitions, 0
 
     def code_of(reply: of.OffsetFetchResponse) -> int:
         nonlocal left, code
-        code, stable, unstable = _told_by(reply)
-        told.update(stable)
+        code, stable, unstable = _parse_reply(reply)
+        offsets.update(stable)
         if unstable:
             left = unstable
         return code
@@ -120,17 +120,17 @@ async def fetch_committed(
         partial(_fetch_versions, cluster) if require_stable else (2, 9),
         deadline_ms=deadline_ms,
         code_of=code_of,
-        what=f"committed offsets of group {group_id!r}",
+        operation=f"committed offsets of group {group_id!r}",
         lane=lane,
         again=lambda: _fetch_request(group_id, left, require_stable),
     )
     if code != 0:
         raise error_for(code, f"committed offsets of group {group_id!r}")
-    untold = [partition for partition in partitions or () if partition not in told]
-    if untold:
-        names = ", ".join(f"{partition.topic}-{partition.partition}" for partition in untold[:_MOST_NAMED])
+    missing = [partition for partition in partitions or () if partition not in offsets]
+    if missing:
+        names = ", ".join(f"{partition.topic}-{partition.partition}" for partition in missing[:_MOST_NAMED])
         raise ProtocolError(f"committed offsets of group {group_id!r}: the coordinator's answer leaves out {names}")
-    return {partition: position for partition, position in told.items() if position.offset >= 0}
+    return {partition: position for partition, position in offsets.items() if position.offset >= 0}
 
 
 async def commit(
@@ -171,7 +171,7 @@ async def commit(
         (7 if group.group_instance_id is not None else 2, 9),
         deadline_ms=deadline_ms,
         code_of=_commit_code,
-        what=f"commit offsets of group {group.group_id!r}",
+        operation=f"commit offsets of group {group.group_id!r}",
         lane=lane,
     )
     for topic in reply.topics:

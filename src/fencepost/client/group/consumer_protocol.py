@@ -101,7 +101,7 @@ class ConsumerProtocolMember(Member):
     def subscribe(self, wanted: SubscribedTopics) -> None:
         self.topics = wanted
         self._regex = None
-        self._look_again_ms = 0
+        self._next_refresh_ms = 0
         if self.state is _S.LEFT:
             self.state = _S.UNJOINED
         self._wake.set()
@@ -113,7 +113,7 @@ class ConsumerProtocolMember(Member):
     def polled(self) -> None:
         super().polled()
         if self.topics.pattern is not None and self._regex is False:
-            self._look([], often=not self.topics.names_now())
+            self._refresh_if_due([], often=not self.topics.names_now())
 
     @property
     def settled(self) -> bool:
@@ -277,7 +277,7 @@ class ConsumerProtocolMember(Member):
         `acknowledging`: the heartbeat contained the partitions that this member owns.
         """
         self._unreleased_since_ms = None
-        self._cluster.lasting_errors.over(f"group {self._group_id!r}")
+        self._cluster.lasting_errors.succeeded(f"group {self._group_id!r}")
         self._interval_ms = reply.heartbeat_interval_ms or self._interval_ms
         self.generation_id = reply.member_epoch
         self.member_id = reply.member_id or self.member_id
@@ -347,8 +347,8 @@ class ConsumerProtocolMember(Member):
         Return the wait before the next heartbeat, in ms. Raises errors that end the membership.
         """
         code = reply.error_code
-        told = reply.error_message or (_SWITCHED_OFF if code == E.UNSUPPORTED_VERSION else None)
-        error = error_for(code, f"group {self._group_id!r}", told)
+        message = reply.error_message or (_SWITCHED_OFF if code == E.UNSUPPORTED_VERSION else None)
+        error = error_for(code, f"group {self._group_id!r}", message)
         self._metrics.heartbeat_failed_total += 1
         if code in FENCED:
             log.warning("%s; joining again", error)
@@ -357,7 +357,7 @@ class ConsumerProtocolMember(Member):
         if code == E.INVALID_REGULAR_EXPRESSION and self._regex:
             log.warning("%s; matching the pattern here", error)
             self._regex = False
-            self._look_again_ms = 0
+            self._next_refresh_ms = 0
             return 0
         if code == E.UNRELEASED_INSTANCE_ID:
             # The id's former owner may have been killed. Its session then ends by timeout.
@@ -365,7 +365,7 @@ class ConsumerProtocolMember(Member):
             self._unreleased_since_ms = self._unreleased_since_ms or now_ms
             if now_ms - self._unreleased_since_ms < self._config.session_timeout_ms + self._interval_ms:
                 self._awaiting = f"the end of another member's session: {error}"
-                self._cluster.lasting_errors.met(f"group {self._group_id!r}", error)
+                self._cluster.lasting_errors.record(f"group {self._group_id!r}", error)
                 return min(self._interval_ms, WAIT_STEP_MS)
         if code in (E.FENCED_INSTANCE_ID, E.UNRELEASED_INSTANCE_ID):
             raise GroupFencedError(str(error), code=code)

@@ -48,10 +48,10 @@ def check_names(names: Iterable[str]) -> None:
     for name in names:
         if TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
             continue
-        why = "a topic's name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
+        reason = "a topic's name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
         if name.startswith("^"):
-            why += f"; a pattern is given as re.compile({name!r}), or by the keyword pattern"
-        raise InvalidTopicError(f"{name!r} cannot be a topic: {why}", code=E.INVALID_TOPIC_EXCEPTION)
+            reason += f"; a pattern is given as re.compile({name!r}), or by the keyword pattern"
+        raise InvalidTopicError(f"{name!r} cannot be a topic: {reason}", code=E.INVALID_TOPIC_EXCEPTION)
 
 
 class SubscribedTopics:
@@ -128,8 +128,8 @@ class Member:
         self._listener = listener
         self._metrics = metrics
         self._last_poll_ms = self._runtime.now_ms()
-        self._look_again_ms = self._missing_again_ms = 0
-        self._looking = False
+        self._next_refresh_ms = self._next_report_ms = 0
+        self._refresh_task = False
         self._heartbeats: TaskHandle | None = None
         self._fatal: Exception | None = None
         self._owner: GroupMetadata | None = None  # current or last identity as owner of the partitions
@@ -169,7 +169,7 @@ class Member:
         self._last_poll_ms = self._runtime.now_ms()
         if self._fatal is not None:
             raise self._fatal
-        self._look_for_missing()
+        self._find_missing_topics()
 
     async def settle(self, deadline_ms: int) -> bool:
         """Take part in rebalances until the assignment is current.
@@ -185,7 +185,7 @@ class Member:
     def waiting_for(self) -> str:
         """Return the reason why the assignment is not current, with the lasting failure if there is one."""
         trouble = self._cluster.lasting_errors.latest()
-        return self._awaiting if trouble is None else f"{self._awaiting}; what goes wrong: {trouble}"
+        return self._awaiting if trouble is None else f"{self._awaiting}; last error: {trouble}"
 
     def describe(self) -> str:
         """Return the state in one line, for logs and tests."""
@@ -213,55 +213,55 @@ class Member:
         gone = set(partitions)
         self.assignment = [partition for partition in self.assignment if partition not in gone]
 
-    def _look_for_missing(self) -> None:
+    def _find_missing_topics(self) -> None:
         """Start a search for subscribed topics that do not exist, which reports lasting errors. Not for patterns."""
         now_ms = self._runtime.now_ms()
         if (
             self.generation_id < 0
-            or self._looking
-            or now_ms < self._missing_again_ms
+            or self._refresh_task
+            or now_ms < self._next_report_ms
             or self.topics.pattern is not None
         ):
             return
-        self._missing_again_ms = now_ms + MISSING_TOPIC_CHECK_MS
+        self._next_report_ms = now_ms + MISSING_TOPIC_CHECK_MS
         known = self._cluster.topics
         missing = [name for name in self.topics.names_now() if name not in known or known[name].error_code != 0]
         if missing:
-            self._looking = True
-            self._runtime.spawn(self._look_once(missing))
+            self._refresh_task = True
+            self._runtime.spawn(self._refresh_once(missing))
 
-    def _tell_of(self, topics: Sequence[str]) -> None:
+    def _report_missing_topics(self, topics: Sequence[str]) -> None:
         for name in topics:
-            known, what = self._cluster.topics.get(name), f"topic {name!r}"
+            known, operation = self._cluster.topics.get(name), f"topic {name!r}"
             if known is not None and known.error_code != 0:
-                self._cluster.lasting_errors.met(what, error_for(known.error_code, what))
+                self._cluster.lasting_errors.record(operation, error_for(known.error_code, operation))
             else:
-                self._cluster.lasting_errors.over(what)
+                self._cluster.lasting_errors.succeeded(operation)
 
-    def _look(self, topics: Sequence[str], *, often: bool) -> None:
+    def _refresh_if_due(self, topics: Sequence[str], *, often: bool) -> None:
         """Refresh the metadata of these topics (and match the pattern) in a task, if it is due."""
         now_ms = self._runtime.now_ms()
-        if self._looking or now_ms < self._look_again_ms:
+        if self._refresh_task or now_ms < self._next_refresh_ms:
             return
         wait_ms = self._cluster.config.metadata_max_age_ms
-        self._look_again_ms = now_ms + (min(MISSING_TOPIC_CHECK_MS, wait_ms) if often else wait_ms)
-        self._looking = True
-        self._runtime.spawn(self._look_once(list(topics)))
+        self._next_refresh_ms = now_ms + (min(MISSING_TOPIC_CHECK_MS, wait_ms) if often else wait_ms)
+        self._refresh_task = True
+        self._runtime.spawn(self._refresh_once(list(topics)))
 
-    async def _look_once(self, topics: list[str]) -> None:
+    async def _refresh_once(self, topics: list[str]) -> None:
         deadline_ms = self._runtime.now_ms() + LOOK_PATIENCE_MS
         try:
             if await self.topics.match(self._cluster, deadline_ms):
                 self._topics_changed()
             if topics:
                 await self._cluster.refresh(topics, deadline_ms)
-                self._tell_of(topics)
+                self._report_missing_topics(topics)
         except (DisconnectedError, KafkaTimeoutError) as error:
             log.info("group %r: no metadata of its topics yet: %s", self._group_id, error)
         except KafkaError as error:
             log.warning("group %r: metadata: %s", self._group_id, error)
         finally:
-            self._looking = False
+            self._refresh_task = False
 
     def _topics_changed(self) -> None:
         """Handle a change of the topics that the pattern matches."""

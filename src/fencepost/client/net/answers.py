@@ -15,5 +15,5 @@ T = TypeVar("T")
 def only(listed: Sequence[T]) -> T:
     """Return the single item of a response. Raises ProtocolError if the response has none."""
     if not listed:
-        raise ProtocolError("the broker answered, but not what it was asked")
+        raise ProtocolError("the response does not contain the requested item")
     return listed[0]

@@ -193,10 +193,10 @@ class StreamProtocol(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         return frames
 
-    def _lost(self, what: str) -> StreamClosed:
+    def _lost(self, operation: str) -> StreamClosed:
         # A broker that requires a certificate refuses only after the client's part of a TLS 1.3 handshake is complete.
         refused = _tls_refusal(self._error)
-        return StreamRefused(refused) if refused is not None else StreamClosed(what)
+        return StreamRefused(refused) if refused is not None else StreamClosed(operation)
 
     def close(self) -> None:
         self._ended = True
@@ -254,7 +254,7 @@ async def open_through(
     except (OSError, UnicodeError) as error:
         raise StreamClosed(f"{through}: the proxy cannot be reached: {error}") from error
     try:
-        target = host if proxy.looks_names_up or _is_address(host) else (await _addresses(host, port))[0]
+        target = host if proxy.resolves_names or _is_address(host) else (await _addresses(host, port))[0]
         await _converse(sock, proxy.conversation(target, port))
         _, stream = await asyncio.get_running_loop().create_connection(factory, sock=sock, **options)
     except ProxyFailed as error:

@@ -159,9 +159,9 @@ class Cluster:
                 raise
         return await self.links.first_of(others, deadline_ms)
 
-    async def reached(self, what: str, deadline_ms: int) -> BrokerConnection:
+    async def reached(self, operation: str, deadline_ms: int) -> BrokerConnection:
         """Return a connection to any broker, also to one that is away until then. Raises KafkaTimeoutError."""
-        return await self.until_answered(what, lambda: self.any_connection(deadline_ms), deadline_ms)
+        return await self.until_answered(operation, lambda: self.any_connection(deadline_ms), deadline_ms)
 
     async def _open(self, address: Address) -> BrokerConnection:
         """Open a connection. After a lost connection, check that the broker belongs to the same cluster as before."""
@@ -311,14 +311,14 @@ class Cluster:
             KafkaError: The broker's final error for the topic (authorization, invalid name).
         """
         attempt = 0
-        what = f"topic {name!r}"
+        operation = f"topic {name!r}"
         believed_ms: int | None = None  # time from which its absence counts as a fact
         answer: KafkaError | None = None  # the last error in a response
         while True:
             known = self.topics.get(name)
             is_current = known is not None and not self.is_stale(name) and not (fresh and attempt == 0)
             if is_current and known is not None and known.error_code == 0 and known.partitions:
-                self.lasting_errors.over(what)
+                self.lasting_errors.succeeded(operation)
                 return known
             error: KafkaError | None = None
             try:
@@ -327,25 +327,30 @@ class Cluster:
                 error = failure
             known = self.topics.get(name)
             if error is None and known is not None and known.error_code != 0:
-                error = answer = error_for(known.error_code, what)
+                error = answer = error_for(known.error_code, operation)
                 if retry.action(retry.METADATA, known.error_code) in (Action.REJECT, Action.FATAL):
                     raise error
             if known is not None and known.partitions and (error is None or known.error_code == 0):
-                self.lasting_errors.over(what)
+                self.lasting_errors.succeeded(operation)
                 return known
             if error is not None:
-                self.lasting_errors.met(what, answer or error)
+                self.lasting_errors.record(operation, answer or error)
             if isinstance(answer, UnknownTopicOrPartitionError) and (known is None or not known.partitions):
                 now_ms = self.runtime.now_ms()
                 if believed_ms is None:
                     believed_ms = min(now_ms + self.config.topic_metadata_propagation_max_ms, deadline_ms)
                 deadline_ms = min(deadline_ms, believed_ms)
             instead = None if believed_ms is None else answer
-            await self.pause(attempt, deadline_ms, what, answer or error, instead)
+            await self.pause(attempt, deadline_ms, operation, answer or error, instead)
             attempt += 1
 
     async def pause(
-        self, attempt: int, deadline_ms: int, what: str, error: KafkaError | None, instead: KafkaError | None = None
+        self,
+        attempt: int,
+        deadline_ms: int,
+        operation: str,
+        error: KafkaError | None,
+        instead: KafkaError | None = None,
     ) -> None:
         """Wait before the next attempt.
 
@@ -368,15 +373,15 @@ class Cluster:
             raise instead
         reason = f"; the last error: {retry.first_cause(error)}" if error is not None else ""
         unknown = error is not None and error.may_have_taken_effect
-        raise KafkaTimeoutError(f"{what}: time is up{reason}", outcome_unknown=unknown) from error
+        raise KafkaTimeoutError(f"{operation}: time is up{reason}", outcome_unknown=unknown) from error
 
-    async def pause_after(self, error: KafkaError, attempt: int, deadline_ms: int, what: str) -> None:
+    async def pause_after(self, error: KafkaError, attempt: int, deadline_ms: int, operation: str) -> None:
         """Report `error` as lasting, then back off with `pause`.
 
-        On success the caller calls `lasting_errors.over(what)`.
+        On success the caller calls `lasting_errors.succeeded(operation)`.
         """
-        self.lasting_errors.failed(what, error)
-        await self.pause(attempt, deadline_ms, what, error)
+        self.lasting_errors.failed(operation, error)
+        await self.pause(attempt, deadline_ms, operation, error)
 
     @staticmethod
     def worth_retrying(error: KafkaError) -> bool:
@@ -467,7 +472,7 @@ class Cluster:
         deadline_ms: int,
         code_of: CodeOf,
         server_ms: float = 0,
-        what: str = "",
+        operation: str = "",
         lane: str = "",
         again: Callable[[], Message] | None = None,
         unanswered: list[KafkaError] | None = None,
@@ -481,7 +486,7 @@ class Cluster:
             deadline_ms: Time limit by the runtime's clock, in ms.
             code_of: Returns the error code of a response.
             server_ms: Time for which the broker may hold the request, in ms.
-            what: Text for errors and log lines; "": the name of the API.
+            operation: Text for errors and log lines; "": the name of the API.
             lane: See `connection`.
             again: Makes the message of each further attempt, for requests that the broker may have executed already.
             unanswered: Receives the errors of attempts that the broker may have executed.
@@ -494,7 +499,7 @@ class Cluster:
                 attempt was sent and not answered, because a later refusal proves nothing about that attempt.
             UnsupportedVersionError, ClosedError, AuthorizationError: A retry cannot succeed.
         """
-        what = what or api_name(message.API_KEY)
+        operation = operation or api_name(message.API_KEY)
         messages = repeat(message) if again is None else chain((message,), iter(again, None))
         unknown = False  # true once a request was sent that has no response
 
@@ -514,18 +519,18 @@ class Cluster:
                 raise
             code = code_of(reply)
             if retry.action(message.API_KEY, code) in RETRIABLE:
-                raise error_for(code, what)
+                raise error_for(code, operation)
             return reply
 
         try:
-            return await self.until_answered(what, ask, deadline_ms, target=target, api_key=message.API_KEY)
+            return await self.until_answered(operation, ask, deadline_ms, target=target, api_key=message.API_KEY)
         except KafkaTimeoutError as timeout:
             timeout.outcome_unknown = timeout.outcome_unknown or unknown
             raise
 
     async def until_answered(
         self,
-        what: str,
+        operation: str,
         ask: Callable[[], Awaitable[T]],
         deadline_ms: int,
         *,
@@ -538,7 +543,9 @@ class Cluster:
         Raises KafkaTimeoutError with the last error as cause, and errors that a retry cannot heal.
         """
         attempt = 0
-        told: KafkaError | None = None  # the broker's last error; without one, the last failure other than a timeout
+        last_error: KafkaError | None = (
+            None  # the broker's last error; without one, the last failure other than a timeout
+        )
         while True:
             try:
                 answer = await ask()
@@ -546,26 +553,26 @@ class Cluster:
                 if not self._may_pass(api_key, error, target):
                     raise
                 late = isinstance(error, KafkaTimeoutError)
-                if error.code is not None or told is None or (told.code is None and not late):
-                    told = error
+                if error.code is not None or last_error is None or (last_error.code is None and not late):
+                    last_error = error
                 if error.code == E.CONCURRENT_TRANSACTIONS and attempt == 0:
                     # The brokers usually finish writing the markers in a moment.
                     await self.runtime.sleep_ms(MARKERS_PAUSE_MS)
                 else:
-                    await self._before_next(attempt, deadline_ms, what, error, told, target)
+                    await self._before_next(attempt, deadline_ms, operation, error, last_error, target)
                 attempt += 1
             else:
-                self.lasting_errors.over(what)
+                self.lasting_errors.succeeded(operation)
                 return answer
 
     async def _before_next(
-        self, attempt: int, deadline_ms: int, what: str, error: KafkaError, told: KafkaError, target: Target
+        self, attempt: int, deadline_ms: int, operation: str, error: KafkaError, last_error: KafkaError, target: Target
     ) -> None:
         """Prepare the next attempt: refresh the metadata of a leader and back off. Raises KafkaTimeoutError."""
-        self.lasting_errors.failed(what, error)
+        self.lasting_errors.failed(operation, error)
         if isinstance(target, Leader) and self.runtime.now_ms() < deadline_ms:
             await self.refresh_quietly([target.topic], deadline_ms)
-        await self.pause(attempt, deadline_ms, what, told)
+        await self.pause(attempt, deadline_ms, operation, last_error)
 
     def _may_pass(self, api_key: int, error: KafkaError, target: Target) -> bool:
         """Return true if a retry may help after the error. Drops metadata that the error shows to be outdated."""

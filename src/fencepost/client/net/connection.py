@@ -278,11 +278,11 @@ class BrokerConnection:
     async def _reply(self, pending: _Pending, timeout_ms: float, request_timeout_ms: float) -> memoryview:
         patience = min(timeout_ms, request_timeout_ms)
         if not await pending.arrived.wait(patience):
-            what = f"{self.name} did not answer {api_name(pending.api_key)} within {patience:.0f} ms"
+            operation = f"{self.name} did not answer {api_name(pending.api_key)} within {patience:.0f} ms"
             if request_timeout_ms <= timeout_ms:
-                self.close(DisconnectedError(what, sent=True))
-                raise DisconnectedError(what, sent=True)
-            raise KafkaTimeoutError(what, outcome_unknown=True)
+                self.close(DisconnectedError(operation, sent=True))
+                raise DisconnectedError(operation, sent=True)
+            raise KafkaTimeoutError(operation, outcome_unknown=True)
         if pending.error is not None:
             raise DisconnectedError(str(pending.error), sent=pending.sent) from pending.error
         if pending.body is None:
@@ -314,10 +314,10 @@ class BrokerConnection:
         pending.body = reply[body_at:].toreadonly()
         pending.arrived.set()
 
-    def _broken(self, what: str, error: Exception) -> ProtocolError:
+    def _broken(self, operation: str, error: Exception) -> ProtocolError:
         if not isinstance(error, WireError):
-            log.error("%s: %s", self.name, what, exc_info=error)  # a defect of this client
-        broken = ProtocolError(f"{self.name}: {what}: {error}")
+            log.error("%s: %s", self.name, operation, exc_info=error)  # a defect of this client
+        broken = ProtocolError(f"{self.name}: {operation}: {error}")
         self.close(broken)
         return broken
 
@@ -342,15 +342,15 @@ class BrokerConnection:
             self.throttled_until_ms = max(self.throttled_until_ms, self._runtime.now_ms() + ms)
             self._hold("throttled", self._wait_for_quota())
 
-    def _hold(self, why: str, until: Coroutine[Any, Any, None]) -> None:
+    def _hold(self, reason: str, until: Coroutine[Any, Any, None]) -> None:
         """Hold requests back while `until` runs."""
         if self._held is None:
             self._held = []
-        running = self._timers.get(why)
+        running = self._timers.get(reason)
         if running is not None and not running.done():
             until.close()  # the running one reads the new time itself
             return
-        self._timers[why] = self._runtime.spawn(until)
+        self._timers[reason] = self._runtime.spawn(until)
 
     async def _wait_for_quota(self) -> None:
         while (left := self.throttled_until_ms - self._runtime.now_ms()) > 0:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from fencepost.client.net.open_clients import Leaving, leave_quietly, tell_lost
+from fencepost.client.net.open_clients import Leaving, leave_quietly, log_lost_work
 from fencepost.errors import ClosedError, ForkedError, UsageError
 from fencepost.process.at_exit import CloseOrder, at_exit, patience_ms
 from fencepost.process.signal_waits import next_item
@@ -42,7 +42,7 @@ class Forkable(Protocol):
 _clients: weakref.WeakSet[Forkable] = weakref.WeakSet()
 
 
-def tell_when_forked(client: Forkable) -> None:
+def notify_when_forked(client: Forkable) -> None:
     """Call `client._forked()` in every child process that is forked while the client lives."""
     _clients.add(client)
 
@@ -103,8 +103,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-Errand = Callable[[], object]
-_errands: ContextVar[queue.SimpleQueue[Errand | None]] = ContextVar("errands of the call whose task this is")
+WaiterCall = Callable[[], object]
+_waiter_calls: ContextVar[queue.SimpleQueue[WaiterCall | None]] = ContextVar("errands of the call whose task this is")
 
 
 class TaskOutcome(Generic[T]):
@@ -147,7 +147,7 @@ class IoCall(Generic[T]):
         self._task: asyncio.Task[T] | None = None  # None when it is done
         self._outcome: TaskOutcome[T] | None = None
         self._cancelled = False
-        self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()  # None: the call is over
+        self._waiter_calls: queue.SimpleQueue[WaiterCall | None] = queue.SimpleQueue()  # None: the call is over
 
     def start(self) -> None:
         """Start the task. Runs in the loop."""
@@ -156,12 +156,12 @@ class IoCall(Generic[T]):
             self._task.add_done_callback(self._end)
 
     async def _run(self) -> T:
-        _errands.set(self._errands)
+        _waiter_calls.set(self._waiter_calls)
         return await self._make()
 
     def _end(self, task: asyncio.Task[T]) -> None:
         self._task, self._outcome = None, TaskOutcome(task)
-        self._errands.put(None)
+        self._waiter_calls.put(None)
 
     def cancel(self) -> None:
         """Cancel the task, because the caller stopped waiting. Runs in the loop."""
@@ -171,8 +171,8 @@ class IoCall(Generic[T]):
 
     def result(self) -> T:
         """Wait for the call, and run its errands. Raises the errors of the errands and of the call."""
-        while (errand := next_item(self._errands)) is not None:
-            errand()
+        while (run_here := next_item(self._waiter_calls)) is not None:
+            run_here()
         if self._outcome is None:
             raise concurrent.futures.CancelledError
         return self._outcome.get()
@@ -194,7 +194,7 @@ async def call_in_waiting_thread(function: Callable[[], Any]) -> None:
         else:
             done.set_exception(error)
 
-    def errand() -> None:
+    def run_here() -> None:
         """Raise KeyboardInterrupt and SystemExit in the waiting thread, and pass other errors to the loop."""
         error: Exception | None = None
         try:
@@ -203,7 +203,7 @@ async def call_in_waiting_thread(function: Callable[[], Any]) -> None:
             error = raised
         loop.call_soon_threadsafe(end, error)
 
-    _errands.get().put(errand)
+    _waiter_calls.get().put(run_here)
     await done
 
 
@@ -352,7 +352,7 @@ class IoThread:
             self.leave(core, timeout_ms)
         concurrent.futures.wait(list(self._leaving), timeout=timeout_ms / 1000 + GRACE_S)
         for core in list(self._open.values()):
-            tell_lost(core)
+            log_lost_work(core)
         ended = asyncio.run_coroutine_threadsafe(_cancel_tasks(), self.loop)
         concurrent.futures.wait([ended], timeout=GRACE_S)
 

@@ -43,7 +43,7 @@ _inside: ContextVar[object] = ContextVar("mark of the client whose callback runs
 
 
 @dataclass(slots=True)
-class _Trouble:
+class _LastingError:
     error: KafkaError
     since_ms: int
     latest_ms: int
@@ -61,30 +61,30 @@ class LastingErrors:
         """Create an empty log. `tell` receives each error that is logged as a warning."""
         self._now_ms = now_ms
         self._tell = tell
-        self._lasting: dict[str, _Trouble] = {}
-        self._lacking: set[str] = set()
+        self._lasting: dict[str, _LastingError] = {}
+        self._missing_features: set[str] = set()
         self._ended = False
         self._lines_since_ms: int | None = None
         self._lines = self._left_out = 0  # in the current period
 
-    def met(self, what: str, error: KafkaError) -> None:
-        """Record a failure of `what`. Log it if it is due."""
+    def record(self, operation: str, error: KafkaError) -> None:
+        """Record a failure of `operation`. Log it if it is due."""
         now_ms = self._now_ms()
         self._forget(now_ms)
-        trouble = self._lasting.pop(what, None) or _Trouble(error, now_ms, now_ms)
-        self._lasting[what] = trouble  # the dict's order is that of the latest failures
+        lasting = self._lasting.pop(operation, None) or _LastingError(error, now_ms, now_ms)
+        self._lasting[operation] = lasting  # the dict's order is that of the latest failures
         if len(self._lasting) > MOST:
             del self._lasting[next(iter(self._lasting))]
-        trouble.error, trouble.latest_ms = error, now_ms
-        trouble.times += 1
-        lasted_ms = now_ms - trouble.since_ms
-        told = str(error) if str(error).startswith(what) else f"{what}: {error}"
+        lasting.error, lasting.latest_ms = error, now_ms
+        lasting.times += 1
+        lasted_ms = now_ms - lasting.since_ms
+        message = str(error) if str(error).startswith(operation) else f"{operation}: {error}"
         if not isinstance(error, AT_ONCE) and lasted_ms < USUAL_MS:
-            log.debug("%s", told)
-        elif (trouble.logged_ms is None or now_ms - trouble.logged_ms >= LOG_EVERY_MS) and self._has_room(now_ms):
-            trouble.logged_ms = now_ms
-            again = f" ({trouble.times} times in {lasted_ms / 1000:.0f} s)" if trouble.times > 1 else ""
-            log.warning("%s%s", told, again)
+            log.debug("%s", message)
+        elif (lasting.logged_ms is None or now_ms - lasting.logged_ms >= LOG_EVERY_MS) and self._has_room(now_ms):
+            lasting.logged_ms = now_ms
+            again = f" ({lasting.times} times in {lasted_ms / 1000:.0f} s)" if lasting.times > 1 else ""
+            log.warning("%s%s", message, again)
             self._tell(error)
 
     def _has_room(self, now_ms: int) -> bool:
@@ -100,32 +100,32 @@ class LastingErrors:
         self._left_out += self._lines > MOST_LINES
         return self._lines <= MOST_LINES
 
-    def failed(self, what: str, error: KafkaError) -> None:
-        """Record a failure of `what`, except a missing connection, which the connecting code records itself."""
+    def failed(self, operation: str, error: KafkaError) -> None:
+        """Record a failure of `operation`, except a missing connection, which the connecting code records itself."""
         if not self._ended and (not isinstance(error, DisconnectedError) or error.sent):
-            self.met(what, error)
+            self.record(operation, error)
 
     def end(self) -> None:
         """Ignore further failures, because the client closes and thereby interrupts its requests."""
         self._ended = True
 
-    def lacks(self, what: str, words: str) -> None:
-        """Log that a broker lacks the useful feature `what`. Only the first broker is logged."""
-        if what not in self._lacking:
-            self._lacking.add(what)
+    def log_missing_feature(self, operation: str, words: str) -> None:
+        """Log that a broker lacks the useful feature `operation`. Only the first broker is logged."""
+        if operation not in self._missing_features:
+            self._missing_features.add(operation)
             log.warning("%s", words)
 
-    def over(self, what: str) -> None:
-        """Record that `what` has succeeded."""
-        trouble = self._lasting.pop(what, None) if self._lasting else None
-        if trouble is not None and trouble.logged_ms is not None:
-            seconds = (self._now_ms() - trouble.since_ms) / 1000
-            log.info("%s: works again after %.1f s", what, seconds)
+    def succeeded(self, operation: str) -> None:
+        """Record that `operation` has succeeded."""
+        lasting = self._lasting.pop(operation, None) if self._lasting else None
+        if lasting is not None and lasting.logged_ms is not None:
+            seconds = (self._now_ms() - lasting.since_ms) / 1000
+            log.info("%s: works again after %.1f s", operation, seconds)
 
     def latest(self) -> KafkaError | None:
         """Return the latest error that still lasts, or None. It names a broker rather than all."""
         self._forget(self._now_ms())
-        errors = (trouble.error for trouble in reversed(self._lasting.values()))
+        errors = (lasting.error for lasting in reversed(self._lasting.values()))
         return next((error for error in errors if not isinstance(error, AllBrokersDownError)), None)
 
     def _forget(self, now_ms: int) -> None:
@@ -238,7 +238,7 @@ class ClientCallbacks:
 
         self._caller.call(job, called.set)
         await called.wait()
-        self._slow.took(kind, function, self._runtime.now_ms() - begun_ms)
+        self._slow.record_call(kind, function, self._runtime.now_ms() - begun_ms)
         for awaited in filter(inspect.isawaitable, outcome):
             try:
                 await awaited

@@ -217,7 +217,7 @@ class Links:
 
     async def _open(self, address: Address, link: Link, ended: Event) -> None:
         """Connect, in a task of its own. Set `ended` at the end."""
-        what = f"broker {address[0]}:{address[1]}"
+        operation = f"broker {address[0]}:{address[1]}"
         try:
             link.connection = await self._make(address)
             link.connection.traffic = self.traffic.of(address)
@@ -226,12 +226,12 @@ class Links:
                 self.connected(link.connection)
             link.failures, link.error = 0, None
             self._down.discard(address)
-            self._lasting_errors.over(what)
-            self._lasting_errors.over(ALL)
+            self._lasting_errors.succeeded(operation)
+            self._lasting_errors.succeeded(ALL)
         except KafkaError as error:
             link.connection, link.error = None, error
             if not self._closed:
-                self._lasting_errors.met(what, error)
+                self._lasting_errors.record(operation, error)
                 self._failed(address, error)
             link.failures += 1
             link.not_before_ms = self._runtime.now_ms() + round(
@@ -260,4 +260,4 @@ class Links:
             names = ", ".join(f"{host}:{port}" for host, port in known)
             down = AllBrokersDownError(f"{ALL} are down: {names}; the last error: {error}")
             down.__cause__ = error
-            self._lasting_errors.met(ALL, down)
+            self._lasting_errors.record(ALL, down)

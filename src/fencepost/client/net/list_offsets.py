@@ -68,7 +68,7 @@ class OffsetReset(NamedTuple):
         return EARLIEST if self.policy == "earliest" else LATEST
 
 
-_Trouble = tuple[str, KafkaError]  # the failed request and the reason
+_LastingError = tuple[str, KafkaError]  # the failed request and the reason
 
 
 async def list_offsets(
@@ -86,32 +86,32 @@ async def list_offsets(
         calls = [_ask(cluster, leader, asked, isolation, deadline_ms) for leader, asked in by_leader.items()]
         for asked, result in zip(by_leader.values(), await gather(cluster.runtime, calls), strict=True):
             if isinstance(result, RetriableError):
-                trouble = _what(next(iter(asked))), result
+                trouble = _request_name(next(iter(asked))), result
             elif isinstance(result, Exception):
                 raise result
             else:
                 trouble = _take(cluster.lasting_errors, result, found, missing) or trouble
         if missing:
-            what, error = trouble or _left_out(missing)
-            await cluster.pause_after(error, attempt, deadline_ms, what)
+            operation, error = trouble or _left_out(missing)
+            await cluster.pause_after(error, attempt, deadline_ms, operation)
             attempt += 1
             await cluster.refresh_quietly({partition.topic for partition in missing}, deadline_ms)
     return found
 
 
-def _what(partition: TopicPartition) -> str:
+def _request_name(partition: TopicPartition) -> str:
     return f"list offsets of {partition.topic}-{partition.partition}"
 
 
-def _left_out(missing: Iterable[TopicPartition]) -> _Trouble:
-    what = _what(next(iter(missing)))
-    return what, ProtocolError(f"{what}: the broker left it out of its answer")
+def _left_out(missing: Iterable[TopicPartition]) -> _LastingError:
+    operation = _request_name(next(iter(missing)))
+    return operation, ProtocolError(f"{operation}: the broker left it out of its answer")
 
 
 async def _by_leader(
     cluster: Cluster, missing: Mapping[TopicPartition, int], deadline_ms: int
-) -> tuple[dict[int, dict[TopicPartition, int]], _Trouble | None]:
-    trouble: _Trouble | None = None
+) -> tuple[dict[int, dict[TopicPartition, int]], _LastingError | None]:
+    trouble: _LastingError | None = None
     by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
     for partition, timestamp in missing.items():
         known = await cluster.topic(partition.topic, deadline_ms)
@@ -121,7 +121,7 @@ async def _by_leader(
         if leader >= 0:
             by_leader[leader][partition] = timestamp
         else:
-            trouble = _what(partition), error_for(E.LEADER_NOT_AVAILABLE, _what(partition))
+            trouble = _request_name(partition), error_for(E.LEADER_NOT_AVAILABLE, _request_name(partition))
     return by_leader, trouble
 
 
@@ -130,21 +130,21 @@ def _take(
     answers: Mapping[TopicPartition, tuple[int, OffsetAt]],
     found: dict[TopicPartition, OffsetAt],
     missing: dict[TopicPartition, int],
-) -> _Trouble | None:
+) -> _LastingError | None:
     """Move answered partitions from `missing` to `found`. Return the last retriable error. Raises the others."""
-    trouble: _Trouble | None = None
+    trouble: _LastingError | None = None
     for partition, (code, at) in answers.items():
         if partition not in missing:
             continue  # not requested
         if code == 0:
             found[partition] = at
             del missing[partition]
-            lasting_errors.over(_what(partition))
+            lasting_errors.succeeded(_request_name(partition))
             continue
-        error = error_for(code, _what(partition))
+        error = error_for(code, _request_name(partition))
         if retry.action(retry.LIST_OFFSETS, code) not in retry.RETRIABLE:
             raise error
-        trouble = _what(partition), error
+        trouble = _request_name(partition), error
     return trouble
 
 

@@ -26,7 +26,7 @@ class Leaving(Protocol):
         """Close without the application: deliver records, leave groups, call none of its listeners."""
         ...
 
-    def unsaid(self) -> str:
+    def close_warning(self) -> str:
         """Return a text about work that would be lost silently if the client ended now; "" if there is none."""
         ...
 
@@ -52,7 +52,7 @@ def warn_unclosed(client: object) -> None:
     warnings.warn(f"a {name} was never closed; use `with`, or close()", ResourceWarning, stacklevel=3, source=client)
 
 
-def tell_of_close(error: BaseException, failure: Exception) -> None:
+def report_close_failure(error: BaseException, failure: Exception) -> None:
     """Log an error of close(), and add it as a note to the error that ended a `with` block."""
     log.error("closing a client after %s: %s: %s", type(error).__name__, type(failure).__name__, failure)
     error.add_note(f"close() failed, too: {type(failure).__name__}: {failure}")
@@ -66,8 +66,8 @@ async def leave_quietly(core: Leaving, timeout_ms: int) -> None:
         log.error("a client that was not closed: %s: %s", type(error).__name__, error)
 
 
-def tell_lost(core: Leaving) -> None:
+def log_lost_work(core: Leaving) -> None:
     """Log the work that is lost with a core whose event loop is gone."""
-    unsaid = core.unsaid()
-    if unsaid:
-        log.error("a client was not closed while its event loop ran: %s", unsaid)
+    close_warning = core.close_warning()
+    if close_warning:
+        log.error("a client was not closed while its event loop ran: %s", close_warning)

@@ -122,8 +122,8 @@ class ClientLogin:
         """
         if self.kerberos is None:
             return taken()
-        what = "an answer of the Kerberos KDC"
-        return cast(T, await within(runtime, runtime.run_callback(taken), timeout_ms, what))
+        operation = "an answer of the Kerberos KDC"
+        return cast(T, await within(runtime, runtime.run_callback(taken), timeout_ms, operation))
 
     async def _current_token(self, runtime: Runtime, timeout_ms: float) -> sasl.OAuthToken:
         """Return the current token, or a new one.
@@ -146,7 +146,11 @@ class ClientLogin:
             failure = self._failure
         if failure is None and self._token is not None:
             return self._token
-        if isinstance(failure, RetriableError) and self._token is not None and self._token.lives_at(runtime.wall_ms()):
+        if (
+            isinstance(failure, RetriableError)
+            and self._token is not None
+            and self._token.is_valid_at(runtime.wall_ms())
+        ):
             return self._token  # due for replacement, but still valid
         raise failure or DisconnectedError(f"{PROVIDER}: the question was cancelled")
 
@@ -164,7 +168,7 @@ class ClientLogin:
             self._asking = None
             asking.set()
             slow.running = None
-            slow.took("token provider", provider, slow.now_ms() - begun_ms, SLOW_PROVIDER_MS)
+            slow.record_call("token provider", provider, slow.now_ms() - begun_ms, SLOW_PROVIDER_MS)
 
     def _take(self, given: object, now_ms: int) -> None:
         token = sasl.token_of(given)
@@ -249,7 +253,7 @@ async def log_in(connection: LoginConnection, login: ClientLogin, runtime: Runti
             return lifetime_ms
         reply = await _say(connection, message, timeout_ms)
         if reply.error_code != 0:
-            _hear_out(conversation, where, reply.error_message)
+            _raise_precise_error(conversation, where, reply.error_message)
             raise AuthenticationError(f"{where}: {reply.error_message or 'refused'}", code=reply.error_code)
         answer, lifetime_ms = bytes(reply.auth_bytes), reply.session_lifetime_ms
 
@@ -270,13 +274,17 @@ async def _say(connection: LoginConnection, message: bytes, timeout_ms: float) -
     return reply
 
 
-def _hear_out(conversation: sasl.Conversation, where: str, told: str | None) -> None:
+def _raise_precise_error(conversation: sasl.Conversation, where: str, broker_message: str | None) -> None:
     """Raise the conversation's own error after a failed login, if it has one that is more precise than the broker's."""
     try:
         conversation.send(b"")
     except AuthenticationError as error:
         if error.code is not None:
-            words = f"{where}: {error}" if not told or told.startswith("{") else f"{where}: {error}: {told}"
+            words = (
+                f"{where}: {error}"
+                if not broker_message or broker_message.startswith("{")
+                else f"{where}: {error}: {broker_message}"
+            )
             raise AuthenticationError(words, code=error.code) from error
     except StopIteration:
         return

@@ -36,8 +36,8 @@ class StoredBatches(NamedTuple):
         """Call `fetch_once`, again after errors that may pass. Raises KafkaTimeoutError at the deadline."""
         ask = partial(self.fetch_once, partition, offset, deadline_ms)
         leader = Leader(*partition)
-        what = _what(partition, offset)
-        return await self.cluster.until_answered(what, ask, deadline_ms, target=leader, api_key=retry.FETCH)
+        operation = _request_name(partition, offset)
+        return await self.cluster.until_answered(operation, ask, deadline_ms, target=leader, api_key=retry.FETCH)
 
     async def fetch_once(self, partition: TopicPartition, offset: int, deadline_ms: int) -> FetchPartitionResult:
         """Send one Fetch to the partition's leader. Its result has no error, and may have no records.
@@ -49,7 +49,7 @@ class StoredBatches(NamedTuple):
             ProtocolError: The response cannot be read, or has not one result.
             KafkaError: The leader is unknown or unreachable, or refuses.
         """
-        what = _what(partition, offset)
+        operation = _request_name(partition, offset)
         connection = await self.cluster.reach(Leader(*partition), deadline_ms)
         topic_id = self.cluster.topics[partition.topic].topic_id
         version = connection.version(retry.FETCH, 4, 12 if topic_id is None else fetch_wire.VERSIONS[1])
@@ -63,20 +63,20 @@ class StoredBatches(NamedTuple):
         try:
             reply = fetch_wire.decode_response(raw, version)
         except WireError as error:
-            raise ProtocolError(f"{what}: the answer cannot be read: {error}") from error
+            raise ProtocolError(f"{operation}: the answer cannot be read: {error}") from error
         results = [result for group in reply.topics for result in group.partitions]
         if reply.error_code == 0 and len(results) != 1:
-            raise ProtocolError(f"{what} was answered with {len(results)} partitions")
+            raise ProtocolError(f"{operation} was answered with {len(results)} partitions")
         code = reply.error_code or results[0].error_code
         if code == ErrorCode.CORRUPT_MESSAGE:
-            words = f"{what}: {describe(code)}: the stored data is damaged there"
+            words = f"{operation}: {describe(code)}: the stored data is damaged there"
             raise CorruptRecordError(
                 words, code=code, topic=partition.topic, partition=partition.partition, offset=offset
             )
         if code != 0:
-            raise error_for(code, what)
+            raise error_for(code, operation)
         return results[0]
 
 
-def _what(partition: TopicPartition, offset: int) -> str:
+def _request_name(partition: TopicPartition, offset: int) -> str:
     return f"fetch of {partition.topic}-{partition.partition} at {offset}"

@@ -27,7 +27,7 @@ class _Box:
             self.value.close()
 
 
-async def within(runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms: float, what: str) -> T:
+async def within(runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms: float, operation: str) -> T:
     """Await `coroutine` in a task of its own. After `timeout_ms` cancel it and raise KafkaTimeoutError."""
     box = _Box()
     done = runtime.event()
@@ -52,7 +52,7 @@ async def within(runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms
             _drop_unstarted(coroutine)
             box.drop()
     if not finished:
-        raise KafkaTimeoutError(f"{what}: no result within {timeout_ms:.0f} ms")
+        raise KafkaTimeoutError(f"{operation}: no result within {timeout_ms:.0f} ms")
     if box.error is not None:
         raise box.error
     result: T = box.value

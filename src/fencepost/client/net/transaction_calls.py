@@ -63,16 +63,17 @@ async def check_two_phase(cluster: Cluster, transactional_id: str, deadline_ms: 
 
     This is so below transaction.version 2: a late or repeated decision would end the next transaction instead.
     """
-    what, target = "two-phase commit", Coordinator(CoordinatorKind.TRANSACTION, transactional_id)
+    operation, target = "two-phase commit", Coordinator(CoordinatorKind.TRANSACTION, transactional_id)
     connection = await cluster.until_answered(
-        what, lambda: cluster.reach(target, deadline_ms), deadline_ms, target=target
+        operation, lambda: cluster.reach(target, deadline_ms), deadline_ms, target=target
     )
     connection.version(InitProducerIdRequest.API_KEY, *_TWO_PHASE)
     level = connection.features.get(TRANSACTION_VERSION, 0)
     if level < 2:
         words = "with which each transaction has an epoch of its own; raise the feature, or do without preparing"
         raise UnsupportedVersionError(
-            f"{connection.name} has {TRANSACTION_VERSION} {level}; {what} needs 2, {words}", code=E.UNSUPPORTED_VERSION
+            f"{connection.name} has {TRANSACTION_VERSION} {level}; {operation} needs 2, {words}",
+            code=E.UNSUPPORTED_VERSION,
         )
 
 
@@ -94,7 +95,7 @@ async def init_producer_id(
         versions,
         deadline_ms=deadline_ms,
         code_of=lambda answer: int(answer.error_code),
-        what=f"InitProducerId of {transactional_id!r}",
+        operation=f"InitProducerId of {transactional_id!r}",
     )
     return reply
 
@@ -225,7 +226,7 @@ async def once(
     UnsupportedVersionError.
     """
     target = Coordinator(CoordinatorKind.TRANSACTION, transactional_id)
-    what = f"{type(request).__name__.removesuffix('Request')} of {transactional_id!r}"
+    operation = f"{type(request).__name__.removesuffix('Request')} of {transactional_id!r}"
 
     async def ask() -> Any:
         try:
@@ -239,10 +240,10 @@ async def once(
                 return None
             raise
         if retry.action(request.API_KEY, code_of(reply)) in retry.RETRIABLE:
-            raise error_for(code_of(reply), what)
+            raise error_for(code_of(reply), operation)
         return reply
 
-    return await cluster.until_answered(what, ask, deadline_ms, target=target, api_key=request.API_KEY)
+    return await cluster.until_answered(operation, ask, deadline_ms, target=target, api_key=request.API_KEY)
 
 
 async def end_txn(
@@ -259,7 +260,7 @@ async def end_txn(
         end_txn_versions if version is None else (version, version),
         deadline_ms=deadline_ms,
         code_of=lambda answer: int(answer.error_code),
-        what=f"EndTxn of {request.transactional_id!r}",
+        operation=f"EndTxn of {request.transactional_id!r}",
         unanswered=unanswered,
     )
     return reply

@@ -24,12 +24,12 @@ CLOSE: Final = "close"
 POLL: Final = "poll"
 TRANSACTION: Final = "transaction"
 
-LOOK_AGAIN_MS: Final = 10  # interval in which a waiting close() checks, because the end of a hold sends no notification
+HOLD_CHECK_MS: Final = 10  # interval in which a waiting close() checks, because the end of a hold sends no notification
 
 
-def look_again() -> None:
+def pause_for_holder() -> None:
     """Pause in a thread that waits for the end of another thread's hold."""
-    time.sleep(LOOK_AGAIN_MS / 1000)
+    time.sleep(HOLD_CHECK_MS / 1000)
 
 
 Soon = Callable[[Callable[[], object]], object]

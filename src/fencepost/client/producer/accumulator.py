@@ -257,7 +257,7 @@ class Accumulator:
             self._lines.get(chunk.topic, []).remove(chunk)
         self.open.pop(chunk.topic, None)  # this may remove a later chunk, which the next writer puts back
         self._opened.pop(id(chunk), None)
-        self._look_for_room()
+        self._check_room()
 
     def _pass_on_and_wake(self, chunk: Chunk) -> None:
         try:
@@ -265,7 +265,7 @@ class Accumulator:
         finally:
             self._wake()
 
-    def _look_for_room(self) -> None:
+    def _check_room(self) -> None:
         self.slow = self.full
         if self.refusing:  # last: refuse() may have run in between
             self.slow = True
@@ -305,7 +305,7 @@ class Accumulator:
     def refuse(self) -> None:
         """Require a check by the producer before each record from now on."""
         self.refusing = True
-        self.slow = True  # in this order, see `_look_for_room`
+        self.slow = True  # in this order, see `_check_room`
 
     def close_due(self, opened_before_ms: float) -> None:
         """Close the chunks that were opened at or before this time."""
@@ -326,7 +326,7 @@ class Accumulator:
         """Free the buffer space of a chunk whose records all have results."""
         if chunk.taken:
             self._released_bytes, chunk.taken = self._released_bytes + chunk.bytes, False
-        self._look_for_room()
+        self._check_room()
 
 
 def _checked_topic(topic: object) -> str:
@@ -336,10 +336,10 @@ def _checked_topic(topic: object) -> str:
     return name
 
 
-def _check_encodable(text: str, what: str) -> None:
+def _check_encodable(text: str, operation: str) -> None:
     """Reject text that cannot be encoded in UTF-8. Otherwise all records of its chunk would fail."""
     if not is_utf8(text):
-        raise RecordRejectedError(f"{what} cannot be written in UTF-8: {text!r:.80}")
+        raise RecordRejectedError(f"{operation} cannot be written in UTF-8: {text!r:.80}")
 
 
 def _checked_extras(
@@ -358,13 +358,13 @@ def _whole(name: str, value: int, most: int, kind: ValueKind) -> int:
     return value if value.__class__ is int and 0 <= value <= most else int(kind.of(name, value))
 
 
-def _as_bytes(value: Any, what: str) -> bytes:
+def _as_bytes(value: Any, operation: str) -> bytes:
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     if isinstance(value, bytes):
         return value
     hint = "; text.encode() makes bytes of it" if isinstance(value, str) else "; serialize it first"
-    raise TypeError(f"a record's {what} is bytes or None, not {type(value).__name__}{hint}")
+    raise TypeError(f"a record's {operation} is bytes or None, not {type(value).__name__}{hint}")
 
 
 def _checked_headers(headers: Headers) -> tuple[list[Header], int]:

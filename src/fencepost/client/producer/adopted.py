@@ -15,7 +15,7 @@ from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import ADD_VERSIONS, add_code, must_enlist, once, to_enlist
 from fencepost.client.producer.accumulator import Accumulator
 from fencepost.client.producer.batching import BatchLimits
-from fencepost.client.producer.delivery_reports import made_anew
+from fencepost.client.producer.delivery_reports import recreation_error
 from fencepost.client.producer.sender import Sender
 from fencepost.config import ProducerConfig
 from fencepost.errors import ClosedError, DataLossError, KafkaError, KafkaTimeoutError, error_for
@@ -55,7 +55,7 @@ class _OpenTransaction:
     def may_send(self, topic: str, partition: int, topic_id: UUID | None) -> bool:
         """See TransactionHooks."""
         if self.failure is None:
-            self.failure = made_anew(self._topics, topic, topic_id)
+            self.failure = recreation_error(self._topics, topic, topic_id)
         if self.failure is not None:
             self._wake()
             return False
@@ -73,11 +73,11 @@ class _OpenTransaction:
                 request = to_enlist(name, self._sender.producer_id, self._sender.epoch, wanted)
                 deadline_ms = self._cluster.runtime.now_ms() + self._config.delivery_timeout_ms
                 reply = await once(self._cluster, request, name, ADD_VERSIONS, add_code, deadline_ms)
-                what = f"add partitions to the transaction of {name!r}"
+                operation = f"add partitions to the transaction of {name!r}"
                 if reply is None:
-                    raise KafkaTimeoutError(f"{what}: not answered, so it may happen late", outcome_unknown=True)
+                    raise KafkaTimeoutError(f"{operation}: not answered, so it may happen late", outcome_unknown=True)
                 if code := add_code(reply):
-                    raise error_for(code, what)
+                    raise error_for(code, operation)
                 self._enlisted |= wanted
         except KafkaError as error:
             self.failure = self.failure or error

@@ -51,7 +51,7 @@ class Router:
         self._limits = limits
         self._slow = slow
 
-    def has_to_ask(self, chunk: Chunk, partitions: int) -> bool:
+    def needs_partitioner(self, chunk: Chunk, partitions: int) -> bool:
         """Return true if `ask` must come before `route`, because the application's partitioner has not chosen yet."""
         if not callable(self._config.partitioner) or chunk.table is not None:
             return False
@@ -95,7 +95,7 @@ class Router:
         refused: dict[int, KafkaError] = {}
         asked = chunk.partitions
         if callable(self._config.partitioner):
-            if self.has_to_ask(chunk, partitions):
+            if self.needs_partitioner(chunk, partitions):
                 self.ask(chunk, partitions)
             if chunk.choice is not None:
                 asked, refused = chunk.choice.chosen, dict(chunk.choice.refused)
@@ -195,7 +195,7 @@ class Router:
                 rejected.__cause__ = error
                 refused[row] = rejected
             now_ms = slow.now_ms()
-            slow.took("partitioner", partitioner, now_ms - begun_ms)
+            slow.record_call("partitioner", partitioner, now_ms - begun_ms)
             begun_ms = now_ms
         slow.running = None
         chunk.choice = Choice(partitions, chosen or None, refused)

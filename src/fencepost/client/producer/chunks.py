@@ -418,7 +418,7 @@ class Chunk:
         with suppress(ValueError):
             self.watchers.remove(watcher)
 
-    def fate(self, index: int) -> RecordMetadata | KafkaError | None:
+    def outcome(self, index: int) -> RecordMetadata | KafkaError | None:
         """Return the outcome of a record, or None while it is unknown."""
         if self.error is not None:
             return self.error
@@ -432,7 +432,7 @@ class Chunk:
 
     def text(self, kind: str, index: int) -> str:
         """Return the text of a record's delivery for people: topic and outcome, without the record."""
-        outcome = self.fate(index)
+        outcome = self.outcome(index)
         if outcome is None:
             state = "waiting"
         elif isinstance(outcome, KafkaError):

@@ -14,10 +14,10 @@ from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.tasks import within
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.client.producer.accumulator import Accumulator
+from fencepost.client.producer.background_abort import BackgroundAbort
 from fencepost.client.producer.chunks import Chunk, Headers, OnDelivery
-from fencepost.client.producer.owed_abort import OwedAbort
 from fencepost.client.producer.sender import Sender
-from fencepost.client.producer.transaction_answers import Untold, committed_words
+from fencepost.client.producer.transaction_answers import UnreportedResult, committed_words
 from fencepost.client.producer.transaction_states import ProducerTxnState
 from fencepost.client.producer.transactions import ProducerTransactions
 from fencepost.client.telemetry.reporting import ReportingCore
@@ -84,15 +84,15 @@ class ProducerCore(ReportingCore):
         self.accumulator = Accumulator.of(config, runtime, wake=wake_later, in_runtime=wake)
         self.accumulator.check = self.check_sending
         self.sender = Sender(cluster, config, self.accumulator, caller=caller)
-        self._told_of_unit = False
+        self._has_hinted_unit = False
         self.transactions: ProducerTransactions | None = None
-        self.owed_abort: OwedAbort | None = None
-        self.untold = Untold()
+        self.background_abort: BackgroundAbort | None = None
+        self.unreported = UnreportedResult()
         self._in_call = False  # a transactional call is in progress
         self._ended = runtime.event()  # close() has finished
         if config.transactional_id is not None:
             self.transactions = ProducerTransactions(cluster, self.sender, config)
-            self.owed_abort = OwedAbort(runtime, self.transactions)
+            self.background_abort = BackgroundAbort(runtime, self.transactions)
             self.sender.transactions = self.transactions
             self.accumulator.refuse()
             self.accumulator.unhandled.enabled = False
@@ -136,16 +136,16 @@ class ProducerCore(ReportingCore):
             raise self.no_room(f"buffer_memory stayed full for {self.config.max_block_ms} ms")
         self.check_sending()
 
-    def no_room(self, why: str) -> KafkaError:
+    def no_room(self, reason: str) -> KafkaError:
         """Return the error of a record that found no room, as `wait_for_room` raises it. Any thread may call it."""
         self.sender.metrics.buffer_exhausted_total += 1
-        full = BufferFullError(why)
+        full = BufferFullError(reason)
         if self.transactions is None:
             return full
         self.not_taken(full)
-        told = TransactionAbortableError(f"a record was not taken, abort the transaction, which lacks it: {full}")
-        told.__cause__ = full
-        return told
+        abortable = TransactionAbortableError(f"a record was not taken, abort the transaction, which lacks it: {full}")
+        abortable.__cause__ = full
+        return abortable
 
     def append(
         self,
@@ -167,8 +167,8 @@ class ProducerCore(ReportingCore):
         try:
             return self.accumulator.append(*record, on_delivery)
         except (KafkaError, TypeError) as error:  # also raised to the caller
-            told = error if isinstance(error, KafkaError) else RecordRejectedError(str(error))
-            self.interceptors.acknowledge(None, told)
+            abortable = error if isinstance(error, KafkaError) else RecordRejectedError(str(error))
+            self.interceptors.acknowledge(None, abortable)
             raise
 
     def not_taken(self, error: KafkaError) -> None:
@@ -207,17 +207,17 @@ class ProducerCore(ReportingCore):
         """
         deadline_ms = None if timeout_ms is None else self.cluster.runtime.now_ms() + timeout_ms
         seconds = timeout_ms is not None and 0 < timeout_ms < FEW_MS
-        if seconds and not self._told_of_unit:
-            self._told_of_unit = True
+        if seconds and not self._has_hinted_unit:
+            self._has_hinted_unit = True
             log.warning("flush(%s) waits %s ms, not seconds as in other clients", timeout_ms, timeout_ms)
         if not await self.sender.flush(deadline_ms):
             hint = f"for {timeout_ms} seconds call flush({timeout_ms}000)" if seconds else ""
             raise self._late(f"not everything was delivered within {timeout_ms} ms", hint)
         self._raise_unhandled()
 
-    def _late(self, what: str, hint: str = "") -> KafkaTimeoutError:
+    def _late(self, operation: str, hint: str = "") -> KafkaTimeoutError:
         reason = self.cluster.lasting_errors.latest()
-        words = [what, self.sender.slow_calls.in_progress(), str(reason or ""), hint]
+        words = [operation, self.sender.slow_calls.in_progress(), str(reason or ""), hint]
         late = KafkaTimeoutError("; ".join(filter(None, words)))
         late.__cause__ = reason
         return late
@@ -273,8 +273,8 @@ class ProducerCore(ReportingCore):
         reason: KafkaError = ClosedError("the producer was closed before this record was delivered")
         begun_ms = self.cluster.runtime.now_ms()
         try:
-            if self.owed_abort is not None:
-                await self.owed_abort.stop()
+            if self.background_abort is not None:
+                await self.background_abort.stop()
             if timeout_ms == 0:
                 pass
             elif self.transactions is None:
@@ -306,7 +306,7 @@ class ProducerCore(ReportingCore):
             else:
                 await within(self.cluster.runtime, abort, timeout_ms, "the abort of the open transaction")
         except TransactionCommittedError as finding:
-            if self.owed_abort is None or self.owed_abort.consumer is None:
+            if self.background_abort is None or self.background_abort.consumer is None:
                 raise
             log.warning("%s; the consumer's group continues after it", finding)
 
@@ -329,7 +329,7 @@ class ProducerCore(ReportingCore):
         except ProduceFailedError as error:
             log.debug("at the end: %s", error)  # already logged by topic and cause
 
-    def unsaid(self) -> str:
+    def close_warning(self) -> str:
         """Return a text about the records that would be lost if the producer ended now, or ""."""
         count = 0 if self.closed else self.sender.undelivered
         return f"{count} records were not delivered" if count else ""
@@ -353,8 +353,8 @@ class ProducerCore(ReportingCore):
 
     async def _alone(self, call: Callable[[], Awaitable[T]]) -> T:
         """Run a transactional call. Reject a second one at the same time."""
-        if self.owed_abort is not None:
-            await self.owed_abort.stop()
+        if self.background_abort is not None:
+            await self.background_abort.stop()
         self._check_alone()
         self._in_call = True
         try:
@@ -387,7 +387,7 @@ class ProducerCore(ReportingCore):
         return self.transactions is not None and self.transactions.state in _OPEN
 
     @property
-    def abort_is_owed(self) -> bool:
+    def abort_is_pending(self) -> bool:
         """True if an abort has begun and is not complete."""
         return self.transactions is not None and self.transactions.state is ProducerTxnState.ABORTING
 
@@ -410,7 +410,7 @@ class ProducerCore(ReportingCore):
         transactions = self._transactional()
         if self.sender.stopped is not None:
             raise self.sender.stopped.with_traceback(None)
-        self.untold = Untold()
+        self.unreported = UnreportedResult()
         return await self._alone(lambda: transactions.init(keep_prepared))
 
     def begin_transaction(self) -> None:
@@ -423,9 +423,9 @@ class ProducerCore(ReportingCore):
         transactions = self._transactional()
         self._check_alone()
         transactions.begin()
-        self.untold = Untold()
-        if self.owed_abort is not None:
-            self.owed_abort.consumer = None  # the consumer of the block before
+        self.unreported = UnreportedResult()
+        if self.background_abort is not None:
+            self.background_abort.consumer = None  # the consumer of the block before
         self.sender.metrics.transaction_begin_total += 1
 
     async def commit_transaction(self) -> None:
@@ -439,10 +439,10 @@ class ProducerCore(ReportingCore):
             FatalError: The producer has failed permanently.
         """
         transactions = self._transactional()
-        if self.untold.take():
+        if self.unreported.take():
             return
         await self._alone(transactions.commit)
-        self.untold.committed = True
+        self.unreported.committed = True
         self.sender.metrics.transaction_commit_total += 1
 
     async def abort_transaction(self) -> None:
@@ -454,12 +454,12 @@ class ProducerCore(ReportingCore):
             FatalError: The producer has failed permanently.
         """
         transactions = self._transactional()
-        if self.untold.take():
+        if self.unreported.take():
             raise TransactionCommittedError(committed_words(self.config.transactional_id or "", unanswered=True))
         try:
             await self._alone(transactions.abort)
         except TransactionCommittedError:
-            self.untold.committed = True
+            self.unreported.committed = True
             raise
         self.sender.metrics.transaction_abort_total += 1
 
@@ -520,9 +520,9 @@ class ProducerCore(ReportingCore):
         """
         transactions = self._transactional()
         stored = PreparedTransaction.parse(prepared) if isinstance(prepared, str) else prepared
-        self.untold.take()
+        self.unreported.take()
         committed = await self._alone(lambda: transactions.complete(stored))
-        self.untold.committed = committed
+        self.unreported.committed = committed
         return committed
 
     @property

@@ -65,7 +65,9 @@ class TransactionHooks(Protocol):
         ...
 
 
-def made_anew(written: Mapping[str, UUID], topic: str, topic_id: UUID | None) -> TransactionAbortableError | None:
+def recreation_error(
+    written: Mapping[str, UUID], topic: str, topic_id: UUID | None
+) -> TransactionAbortableError | None:
     """Return the error if the topic was re-created after records of the transaction were `written`, or None."""
     if topic_id is None or written.get(topic, topic_id) == topic_id:
         return None
@@ -156,7 +158,7 @@ class DeliveryReports:
         chunk.left -= 1
         if part.error is not None:
             chunk.unhandled.failed(chunk, part, rows, part.error)
-        self._tell(chunk)
+        self._notify(chunk)
 
     def _produce_error(self, cause: KafkaError, *, sent: bool) -> KafkaError:
         if isinstance(cause, (RecordRejectedError, InvalidTopicError)):
@@ -166,12 +168,12 @@ class DeliveryReports:
         else:
             kind = FailureType.DELIVERY_FAILED
         unknown = sent and self.transactions is None  # records of an aborted transaction are never delivered
-        told = f"{kind.value}: {cause}{UNACKNOWLEDGED if unknown else ''}"
-        failed = ProduceFailedError(told, failure_type=kind, code=cause.code, outcome_unknown=unknown)
+        text = f"{kind.value}: {cause}{UNACKNOWLEDGED if unknown else ''}"
+        failed = ProduceFailedError(text, failure_type=kind, code=cause.code, outcome_unknown=unknown)
         failed.__cause__ = cause
         return failed
 
-    def _tell(self, chunk: Chunk) -> None:
+    def _notify(self, chunk: Chunk) -> None:
         if chunk.done:
             self.incomplete.pop(id(chunk), None)
             self._accumulator.released(chunk)
@@ -206,13 +208,13 @@ class DeliveryReports:
                     del callbacks[row]  # the failure then counts as unhandled
             now_ms = slow.now_ms()
             if now_ms - begun_ms >= SLOW_MS:
-                slow.took("delivery callback", callback, now_ms - begun_ms)
+                slow.record_call("delivery callback", callback, now_ms - begun_ms)
             begun_ms = now_ms
         slow.running = None
 
-    async def until(self, is_so: Callable[[], bool], deadline_ms: int | None) -> bool:
-        """Wait until `is_so` returns true. It is called whenever records get results. Return false if time ran out."""
-        while not is_so():
+    async def until(self, condition: Callable[[], bool], deadline_ms: int | None) -> bool:
+        """Wait until `condition` returns true. It is called after each result. Return false if time ran out."""
+        while not condition():
             left = None if deadline_ms is None else deadline_ms - self.slow.now_ms()
             if left is not None and left <= 0:
                 return False
@@ -228,12 +230,12 @@ class DeliveryReports:
         """
         waiting = deque(self.incomplete.values())
 
-        def is_so() -> bool:
+        def condition() -> bool:
             while waiting and waiting[0].done:
                 waiting.popleft()
             return not waiting
 
-        return await self.until(is_so, deadline_ms)
+        return await self.until(condition, deadline_ms)
 
     async def end(self, deadline_ms: int | None) -> None:
         """Wait until all callbacks of a closed producer have returned, including the interceptors' close()."""

@@ -20,7 +20,7 @@ from fencepost.client.net.transaction_calls import (
 )
 from fencepost.client.prepared import PreparedAnswer, PreparedTransaction
 from fencepost.client.producer.sender import Sender
-from fencepost.client.producer.transaction_answers import OpenSince, UnansweredRequests, how_it_ended, is_taken_over
+from fencepost.client.producer.transaction_answers import OpenSince, UnansweredRequests, find_own_outcome, is_taken_over
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import UnsupportedVersionError
@@ -41,12 +41,14 @@ UNPREPARED_MS: Final = 900_000
 class IdCalls:
     """The requests of one producer. Each takes at most `max_block_ms`, then raises KafkaTimeoutError."""
 
-    def __init__(self, cluster: Cluster, sender: Sender, config: ProducerConfig, strays: UnansweredRequests) -> None:
+    def __init__(
+        self, cluster: Cluster, sender: Sender, config: ProducerConfig, unanswered_requests: UnansweredRequests
+    ) -> None:
         self.transactional_id = config.transactional_id or ""
         self._cluster = cluster
         self._sender = sender
         self._config = config
-        self._strays = strays
+        self._unanswered = unanswered_requests
         self.lifts = False
         """True if the broker can lift the timeout of a prepared transaction.
 
@@ -127,12 +129,12 @@ class IdCalls:
             producer_epoch=self._sender.epoch,
             committed=commit,
         )
-        return await end_txn(self._cluster, request, self.deadline(), unanswered=self._strays.unanswered)
+        return await end_txn(self._cluster, request, self.deadline(), unanswered=self._unanswered.unanswered)
 
     async def enlist(self, partitions: Iterable[tuple[str, int]]) -> int:
         """Send AddPartitionsToTxn. Return 0 or the final error code."""
         request = to_enlist(self.transactional_id, self._sender.producer_id, self._sender.epoch, partitions)
-        return await enlist(self._cluster, request, self.deadline(), self._strays.unanswered)
+        return await enlist(self._cluster, request, self.deadline(), self._unanswered.unanswered)
 
     async def add_offsets(self, group_id: str) -> int:
         """Send AddOffsetsToTxn. Return 0 or the final error code."""
@@ -142,7 +144,7 @@ class IdCalls:
             producer_epoch=self._sender.epoch,
             group_id=group_id,
         )
-        return await add_offsets(self._cluster, request, self.deadline(), self._strays.unanswered)
+        return await add_offsets(self._cluster, request, self.deadline(), self._unanswered.unanswered)
 
     async def commit_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, *, implicit: bool
@@ -153,7 +155,7 @@ class IdCalls:
             producer_id=self._sender.producer_id,
             producer_epoch=self._sender.epoch,
         )
-        unanswered = self._strays.unanswered
+        unanswered = self._unanswered.unanswered
         reply = await txn_offset_commit(
             self._cluster, request, offsets, group, self.deadline(), implicit=implicit, unanswered=unanswered
         )
@@ -169,13 +171,13 @@ class IdCalls:
         """Find the outcome of a prepared transaction with `find_ending`."""
         return await find_ending(self._cluster, self.transactional_id, prepared, self.deadline(), before, topics)
 
-    async def how_it_ended(self) -> Ending:
-        """Find the outcome of the present epoch's transaction with `transaction_answers.how_it_ended`."""
+    async def find_own_outcome(self) -> Ending:
+        """Find the outcome of the present epoch's transaction with `transaction_answers.find_own_outcome`."""
         state = await describe_transaction(self._cluster, self.transactional_id, self.deadline(), self.own)
-        return how_it_ended(self.own, state, two_phase=self._config.two_phase_commit)
+        return find_own_outcome(self.own, state, two_phase=self._config.two_phase_commit)
 
     async def may_have_timed_out(self, opened: OpenSince) -> bool:
         """Return true if the timeout may have ended our transaction, so that our epoch is refused (before v2)."""
-        if opened.for_ms() < self._config.transaction_timeout_ms and not self._strays.may_arrive:
+        if opened.for_ms() < self._config.transaction_timeout_ms and not self._unanswered.may_arrive:
             return False
         return not is_taken_over(await self.describe(), self._sender.producer_id, self._sender.epoch)

@@ -35,13 +35,13 @@ class PartitionQueue:
         "next_ordinal",
         "next_sequence",
         "not_before_ms",
+        "operation",
         "partition",
         "pending",
         "pending_bytes",
         "topic",
         "topic_id",
         "unknown",
-        "what",
     )
 
     def __init__(self, topic: str, partition: int, *, idempotent: bool = True) -> None:
@@ -50,7 +50,7 @@ class PartitionQueue:
         self.topic = topic
         self.partition = partition
         self.name = f"{topic}-{partition}"
-        self.what = f"sending to {self.name}"  # for the log
+        self.operation = f"sending to {self.name}"  # for the log
         self.pending: deque[Batch] = deque()
         self.pending_bytes = 0
         self.in_flight: list[Batch] = []
@@ -187,7 +187,7 @@ class PartitionQueue:
         unresolved = [other for other in (*self.in_flight, *self.pending) if other is not batch and other.sequence >= 0]
         return any(_before(other.sequence, batch.sequence) for other in unresolved)
 
-    def was_made_anew(self, topic_id: UUID | None) -> bool:
+    def was_recreated(self, topic_id: UUID | None) -> bool:
         """Return true if the topic was deleted and created again since the last request."""
         return topic_id is not None and self.topic_id not in (None, topic_id)
 

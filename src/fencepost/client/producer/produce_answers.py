@@ -69,7 +69,7 @@ class Sending(Protocol):
         """Replace a producer id that can no longer be used. Not called for a transactional producer."""
         ...
 
-    def fail_for_good(self, error: KafkaError) -> None:
+    def fail_permanently(self, error: KafkaError) -> None:
         """Stop the producer permanently with `error`."""
         ...
 
@@ -167,7 +167,7 @@ class ProduceAnswers:
         queue.given_up(batch)
         self._reports.fail(batch, error)
         if step is Action.FATAL:
-            self._sending.fail_for_good(error)
+            self._sending.fail_permanently(error)
         elif step is Action.PROBE:
             self._sending.replace_id()
         elif batch.maybe_appended and batch.sequence >= 0:
@@ -180,7 +180,7 @@ class ProduceAnswers:
             self._sending.run_once(f"end of {queue.name}", partial(self._find_end, queue))
         if self._reports.transactions is not None:
             self._reports.transactions.acknowledged(queue.topic, queue.topic_id)
-        self._cluster.lasting_errors.over(queue.what)
+        self._cluster.lasting_errors.succeeded(queue.operation)
         batch.base_offset, batch.append_time_ms = base_offset, append_time_ms
         self._reports.finish(batch)
 
@@ -207,7 +207,7 @@ class ProduceAnswers:
             return
         queue.put_back(batch)
         batch.refusal = error
-        self._cluster.lasting_errors.met(queue.what, error)
+        self._cluster.lasting_errors.record(queue.operation, error)
         self._metrics.retried(batch.topic, batch.count)
         if batch.attempts > self._config.retries:
             # The sender gives the batch up as soon as no batch of its partition is in flight.
@@ -288,4 +288,4 @@ class ProduceAnswers:
             return
         queue.in_flight.remove(batch)
         self._reports.fail(batch, loss)
-        self._sending.fail_for_good(loss)
+        self._sending.fail_permanently(loss)

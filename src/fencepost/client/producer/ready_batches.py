@@ -96,8 +96,10 @@ class ReadyBatches:
             available = [number for number in numbers if self._cluster.leader(topic, number) >= 0] or numbers
             for chunk in chunks:
                 self._ask(chunk, len(numbers))
-            while chunks and self._made_ahead(now_ms) < MADE_AHEAD_BYTES:
-                if self.router.has_to_ask(chunks[0], len(numbers)) or self._lacks_partition(chunks[0], known, now_ms):
+            while chunks and self._sendable_bytes(now_ms) < MADE_AHEAD_BYTES:
+                if self.router.needs_partitioner(chunks[0], len(numbers)) or self._lacks_partition(
+                    chunks[0], known, now_ms
+                ):
                     break  # later chunks have to wait, to keep the order
                 self._route(chunks[0], known, available)
                 chunks.popleft()  # last: after an unexpected error the chunk is still there to be failed
@@ -109,7 +111,7 @@ class ReadyBatches:
 
         Then wake the sender, which calls `collect` again.
         """
-        if id(chunk) in self._asking or not self.router.has_to_ask(chunk, partitions):
+        if id(chunk) in self._asking or not self.router.needs_partitioner(chunk, partitions):
             return
 
         def asked() -> None:
@@ -132,10 +134,10 @@ class ReadyBatches:
         if topic.fetched_ms > chunk.created_ms and (is_believed or now_ms >= chunk.created_ms + patience_ms):
             self._absent[chunk.topic] = count
             return False
-        self._start(f"topic {chunk.topic}", partial(self._look_again, chunk.topic))
+        self._start(f"topic {chunk.topic}", partial(self._refresh_topic, chunk.topic))
         return True
 
-    async def _look_again(self, topic: str) -> None:
+    async def _refresh_topic(self, topic: str) -> None:
         runtime = self._cluster.runtime
         await self._cluster.refresh_quietly([topic], runtime.now_ms() + self._config.request_timeout_ms)
         known = self._cluster.topics.get(topic)
@@ -143,7 +145,7 @@ class ReadyBatches:
         if known is not None and chunks and self.router.highest_partition(chunks[0]) >= len(known.partitions):
             await runtime.sleep_ms(self._config.retry_backoff_ms)
 
-    def _made_ahead(self, now_ms: int) -> int:
+    def _sendable_bytes(self, now_ms: int) -> int:
         """Return the bytes of batches that can be sent now.
 
         Partitions in back-off or without a leader are excluded, so that they do not hold up others.
@@ -206,7 +208,7 @@ class ReadyBatches:
         queue.given_up(batch)
         self._reports.fail(batch, error)
 
-    def late(self, what: str, refusal: KafkaError | None, attempts: int, unknown: bool) -> KafkaTimeoutError:
+    def late(self, operation: str, refusal: KafkaError | None, attempts: int, unknown: bool) -> KafkaTimeoutError:
         """Make the error of records whose delivery timeout expired.
 
         The cause is the last refusal of the batch, else the client's latest lasting error.
@@ -216,8 +218,10 @@ class ReadyBatches:
         if attempts > self._config.retries:
             limit = f"{limit}, nor with retries={self._config.retries} further attempts"
         tries = f"{attempts} attempt{'s' if attempts != 1 else ''}"
-        told = f"; {reason}" if reason is not None else ""
-        late = KafkaTimeoutError(f"{what}: not delivered within {limit} ({tries}){told}", outcome_unknown=unknown)
+        suffix = f"; {reason}" if reason is not None else ""
+        late = KafkaTimeoutError(
+            f"{operation}: not delivered within {limit} ({tries}){suffix}", outcome_unknown=unknown
+        )
         late.__cause__ = reason
         return late
 

@@ -219,14 +219,14 @@ class Sender:
     # --- the task ---
 
     async def _run(self) -> None:
-        with self._defects_end_it():
+        with self._fail_on_defect():
             try:
                 while self.stopped is None:
                     self._wake.clear()
                     self._ready.collect()
-                    self._drop_the_doomed()
+                    self._fail_doomed_records()
                     self._ready.expire(self._runtime.now_ms())
-                    self._look_after_identity()
+                    self._maintain_identity()
                     self._send_ready()
                     self._accumulator.unhandled.log(self._runtime.now_ms())
                     await self._wake.wait(self._until_next_timer())
@@ -239,7 +239,7 @@ class Sender:
                 raise
 
     @contextmanager
-    def _defects_end_it(self) -> Iterator[None]:
+    def _fail_on_defect(self) -> Iterator[None]:
         """End the producer and fail all its records on an unexpected exception.
 
         Otherwise callers would wait forever.
@@ -261,7 +261,7 @@ class Sender:
             for batch in list(queue.in_flight):
                 batch.maybe_appended = True
                 self._answers.again(queue, batch, error)
-        self.fail_for_good(error)
+        self.fail_permanently(error)
 
     def replace_epoch(self) -> None:
         """Take the next epoch as soon as every batch that may have been appended has a response."""
@@ -271,7 +271,7 @@ class Sender:
         """Take another producer id as soon as every batch that may have been appended has a response."""
         self._replace_epoch = self._replace_id = True
 
-    def fail_for_good(self, error: KafkaError) -> None:
+    def fail_permanently(self, error: KafkaError) -> None:
         """Stop sending permanently. Later calls of the application raise `error`."""
         self.fatal = error
         self._accumulator.refuse()
@@ -285,7 +285,7 @@ class Sender:
         if isinstance(self.fatal, AuthenticationError) and self.transactions is None:
             self.fatal = None
 
-    def _drop_the_doomed(self) -> None:
+    def _fail_doomed_records(self) -> None:
         """Fail the waiting records of a transaction that can no longer be committed."""
         if self.transactions is not None and (error := self.transactions.doomed) is not None:
             self.drop(error)
@@ -314,7 +314,7 @@ class Sender:
     def _idempotent(self) -> bool:
         return self._config.enable_idempotence
 
-    def _look_after_identity(self) -> None:
+    def _maintain_identity(self) -> None:
         if self.transactions is not None or not self._idempotent or self.fatal is not None:
             return
         if self._replace_epoch and self.producer_id >= 0:
@@ -334,10 +334,10 @@ class Sender:
             reply = await init_producer_id(self._cluster, InitProducerIdRequest(), deadline_ms)
         except KafkaError as error:
             if not isinstance(error, KafkaTimeoutError):
-                self.fail_for_good(error)
+                self.fail_permanently(error)
             return
         if reply.error_code != 0:
-            self.fail_for_good(error_for(reply.error_code, "InitProducerId"))
+            self.fail_permanently(error_for(reply.error_code, "InitProducerId"))
             return
         self._replace_epoch = self._replace_id = False
         self.take_identity(reply.producer_id, reply.producer_epoch)
@@ -352,12 +352,12 @@ class Sender:
 
         async def run() -> None:
             try:
-                with self._defects_end_it():
+                with self._fail_on_defect():
                     try:
                         await helper()
                     except KafkaError as error:
                         if self.stopped is None:
-                            self._cluster.lasting_errors.met(name, error)
+                            self._cluster.lasting_errors.record(name, error)
                             await self._runtime.sleep_ms(self._config.retry_backoff_max_ms)
             finally:
                 self._busy.discard(name)
@@ -391,7 +391,7 @@ class Sender:
                     try:
                         self._send(node, connection, queues)
                     except UnsupportedVersionError as error:
-                        self.fail_for_good(error)
+                        self.fail_permanently(error)
                         return
                     sent = True
             if not sent:
@@ -402,7 +402,7 @@ class Sender:
         known = self._cluster.topics[queue.topic]
         if queue.doubts(known.fetched_ms):
             self.run_once(f"topic {queue.topic}", partial(self.refresh, queue.topic))
-        anew = queue.was_made_anew(known.topic_id)
+        anew = queue.was_recreated(known.topic_id)
         if queue.doubts(known.fetched_ms) or (anew and queue.in_flight):
             return -1
         if anew and known.partitions and queue.partition not in known.partitions:
@@ -437,7 +437,7 @@ class Sender:
         try:
             await self._cluster.connection(node, deadline_ms)
         except AuthenticationError as error:
-            self.fail_for_good(error)  # a retry with the same credentials cannot succeed
+            self.fail_permanently(error)  # a retry with the same credentials cannot succeed
         except KafkaError as error:
             log.debug("no connection to broker %d: %s", node, error)
             await self._refresh_metadata({queue.topic for queue in self._active.values()}, deadline_ms)
@@ -451,7 +451,7 @@ class Sender:
         try:
             await self._cluster.refresh_quietly(topics, deadline_ms)
         except (AuthenticationError, ClusterChangedError) as error:
-            self.fail_for_good(error)
+            self.fail_permanently(error)
 
     def _versions(self, connection: BrokerConnection, topics: set[str]) -> int:
         highest = 12 if any(self._cluster.topics[name].topic_id is None for name in topics) else 13
@@ -489,7 +489,7 @@ class Sender:
             self.transactions.sent()
 
         async def run() -> None:
-            with self._defects_end_it():
+            with self._fail_on_defect():
                 await self._exchange(node, connection, version, request, taken)
 
         self._runtime.spawn(run())

@@ -52,7 +52,7 @@ def abortable(error: KafkaError) -> KafkaError:
     return softer
 
 
-def how_it_ended(ours: PreparedTransaction, state: TransactionState | None, *, two_phase: bool) -> Ending:
+def find_own_outcome(ours: PreparedTransaction, state: TransactionState | None, *, two_phase: bool) -> Ending:
     """Return TIMED_OUT, or ABORTED if another client aborted our transaction. Otherwise return UNKNOWN.
 
     Args:
@@ -118,7 +118,7 @@ def init_refusal(transactional_id: str, code: int, *, may_be_time: bool = False)
     return error_for(code, f"InitProducerId of {transactional_id!r}", detail)
 
 
-class Untold:
+class UnreportedResult:
     """The result of the last transaction while the caller may not know it. Any thread may set the attributes."""
 
     def __init__(self) -> None:
@@ -129,9 +129,9 @@ class Untold:
 
     def take(self) -> bool:
         """Return true, once, if the last transaction is committed and its caller was interrupted."""
-        untold = self.committed and self.interrupted
+        unreported = self.committed and self.interrupted
         self.committed = self.interrupted = False
-        return untold
+        return unreported
 
 
 class OpenSince:
@@ -205,7 +205,7 @@ class UnansweredRequests:
         """Return true if late requests of ended transactions may still open one."""
         return self._are_of_ended
 
-    async def shake_off(self, take_next_epoch: Callable[[], Awaitable[None]]) -> None:
+    async def leave_epoch_if_late(self, take_next_epoch: Callable[[], Awaitable[None]]) -> None:
         """Take the next epoch if late requests may arrive.
 
         Concurrent calls take it once. Raises the errors of taking it.

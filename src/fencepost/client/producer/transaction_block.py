@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from types import TracebackType
 
+from fencepost.client.producer.background_abort import TransactionalConsumer
 from fencepost.client.producer.core import ProducerCore
-from fencepost.client.producer.owed_abort import TransactionalConsumer
 from fencepost.client.types import OffsetAndMetadata, TopicPartition
 from fencepost.errors import (
     KafkaError,
@@ -74,13 +74,13 @@ class TransactionBlock:
 
     def abandon(self) -> None:
         """Abort a block that a signal handler's exception left without its `__aexit__`. Runs in the runtime."""
-        owed = self._producer.owed_abort
-        if owed is None or not self.is_open or self._producer.is_in_call:
+        abort = self._producer.background_abort
+        if abort is None or not self.is_open or self._producer.is_in_call:
             return
         log.warning("a transaction() block ended without its end, because of a signal handler: it is aborted")
         self._forget()
-        owed.consumer = self._consumer
-        owed.start(at_once=True)
+        abort.consumer = self._consumer
+        abort.start(at_once=True)
 
     async def _fail(self, error: BaseException) -> bool:
         self._forget()
@@ -92,8 +92,10 @@ class TransactionBlock:
 
         Any thread may read it.
         """
-        owed = self._producer.owed_abort
-        return self._producer.abort_is_owed or (owed is not None and (owed.is_running or owed.committed is not None))
+        abort = self._producer.background_abort
+        return self._producer.abort_is_pending or (
+            abort is not None and (abort.is_running or abort.committed is not None)
+        )
 
     async def _settle(self) -> None:
         """Finish the abort of an earlier block.
@@ -104,22 +106,22 @@ class TransactionBlock:
                 after it.
             FatalError: The producer has failed permanently.
         """
-        owed = self._producer.owed_abort
-        if owed is None:
+        abort = self._producer.background_abort
+        if abort is None:
             return
-        await owed.stop()
-        committed, owed.committed = owed.committed, None
-        if self._producer.abort_is_owed:
+        await abort.stop()
+        committed, abort.committed = abort.committed, None
+        if self._producer.abort_is_pending:
             try:
                 await self._producer.abort_transaction()
             except TransactionCommittedError as error:
                 committed = error
             except RetriableError as error:
-                owed.start()
+                abort.start()
                 raise TransactionAbortableError(f"the abort of the transaction before is not done: {error}") from error
         if committed is None:
             return
-        if self._consumer is None or self._consumer is not owed.consumer:
+        if self._consumer is None or self._consumer is not abort.consumer:
             raise committed
         log.warning("%s; the consumer continues after it", committed)
 
@@ -136,9 +138,9 @@ class TransactionBlock:
             await self._producer.send_offsets_to_transaction(self._positions, self._consumer.group_metadata())
         self._committing = True
         await self._producer.commit_transaction()
-        self._tell_committed()
+        self._report_committed()
 
-    def _tell_committed(self) -> None:
+    def _report_committed(self) -> None:
         if self._consumer is not None:
             self._consumer.transaction_ended(self._positions)
 
@@ -158,16 +160,16 @@ class TransactionBlock:
         except TransactionCommittedError as finding:
             if self._committing and isinstance(error, TransactionCommitFailedError):
                 log.warning("a commit without an answer had taken effect")
-                self._tell_committed()
+                self._report_committed()
                 return True
-            self._worse(error, finding)
+            self._more_severe(error, finding)
         except RetriableError as finding:
-            self._owe(error, finding)
+            self._abort_in_background(error, finding)
         except UsageError as finding:
             log.warning("no abort after %s in a transaction: %s", type(error).__name__, finding)
         except KafkaError as finding:
             if finding is not error:
-                self._worse(error, finding)
+                self._more_severe(error, finding)
         else:
             if self._consumer is not None:
                 self._consumer.transaction_ended(None)
@@ -175,15 +177,15 @@ class TransactionBlock:
                 error.outcome_unknown = False
         return False
 
-    def _worse(self, error: BaseException, finding: KafkaError) -> None:
+    def _more_severe(self, error: BaseException, finding: KafkaError) -> None:
         if isinstance(error, Exception):
             raise finding
         log.warning("after %s in a transaction: %s", type(error).__name__, finding)
 
-    def _owe(self, error: BaseException, finding: KafkaError) -> None:
+    def _abort_in_background(self, error: BaseException, finding: KafkaError) -> None:
         error.add_note("the transaction is not aborted yet: the coordinator did not answer; it is asked again")
         log.warning("the abort after %s was not answered, trying again: %s", type(error).__name__, finding)
-        owed = self._producer.owed_abort
-        if owed is not None:
-            owed.consumer = self._consumer
-            owed.start()
+        abort = self._producer.background_abort
+        if abort is not None:
+            abort.consumer = self._consumer
+            abort.start()

@@ -23,7 +23,7 @@ from fencepost.client.net.retry import Action
 from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import MOVED_ON, TRANSACTION_VERSION, check_two_phase
 from fencepost.client.prepared import COMMITTED_STATES, PreparedAnswer, PreparedTransaction, settle_commit
-from fencepost.client.producer.delivery_reports import made_anew
+from fencepost.client.producer.delivery_reports import recreation_error
 from fencepost.client.producer.id_calls import IdCalls
 from fencepost.client.producer.sender import Sender
 from fencepost.client.producer.transaction_answers import (
@@ -81,8 +81,8 @@ class ProducerTransactions:
         self._ending: Ending | None = None  # the coordinator's first description after the failure
         self._commit_unanswered = False
         self._took_effect = False  # the unanswered commit succeeded, so its abort was refused
-        self._strays = UnansweredRequests(cluster.runtime)
-        self._calls = IdCalls(cluster, sender, config, self._strays)
+        self._unanswered = UnansweredRequests(cluster.runtime)
+        self._calls = IdCalls(cluster, sender, config, self._unanswered)
         self._lifting = False  # a prepare was sent and has no response
         self._enlisted = False  # the coordinator may know of this transaction
         self._opened = OpenSince(cluster.runtime)
@@ -110,7 +110,7 @@ class ProducerTransactions:
         """See TransactionHooks."""
         if self.state not in _SENDING:
             return False
-        if (failure := made_anew(self._topics, topic, topic_id)) is not None:
+        if (failure := recreation_error(self._topics, topic, topic_id)) is not None:
             self._fail(failure, True)  # the query about the cause also takes a new epoch
             return False
         if self.implicit or (topic, partition) in self._added:
@@ -199,7 +199,7 @@ class ProducerTransactions:
         reply = await self._calls.next_epoch()
         return reply if reply.error_code == 0 else await self._init_refusal(reply.error_code)
 
-    async def _end_for_good(self, lacking: UnsupportedVersionError) -> KafkaError:
+    async def _end_permanently(self, lacking: UnsupportedVersionError) -> KafkaError:
         """Abort on Kafka before 2.5, so that no transaction stays open. Return the error that ends the producer."""
         fenced = self.error is not None and self.error.code in FENCED
         code = E.PRODUCER_FENCED if fenced else (await self._calls.end(commit=False)).error_code
@@ -226,7 +226,7 @@ class ProducerTransactions:
             self._take_identity(producer_id, epoch)
 
     def _take_identity(self, producer_id: int, epoch: int) -> None:
-        self._strays.epoch_taken()
+        self._unanswered.epoch_taken()
         self._topics.clear()
         self._sender.take_identity(producer_id, epoch)
 
@@ -285,8 +285,8 @@ class ProducerTransactions:
         if reply.error_code != 0:
             self._fail(await self._init_refusal(reply.error_code))
         elif reply.ongoing_txn_producer_id < 0:
-            over = error_for(E.INVALID_TXN_STATE, f"prepare of {self._id!r}: nothing of the transaction is open")
-            self._fail(abortable(over), True)
+            succeeded = error_for(E.INVALID_TXN_STATE, f"prepare of {self._id!r}: nothing of the transaction is open")
+            self._fail(abortable(succeeded), True)
         else:
             self._prepared = written
             self._sender.take_identity(reply.producer_id, reply.producer_epoch)
@@ -340,8 +340,8 @@ class ProducerTransactions:
             # The state stays COMMITTING: the application may commit again, or abort.
             self._commit_unanswered = self._commit_unanswered or error.outcome_unknown
             unknown = self._commit_unanswered
-            what = "the outcome of the commit is not known" if unknown else "the commit did not take effect"
-            raise TransactionCommitFailedError(f"{what}: {error}", outcome_unknown=unknown) from error
+            operation = "the outcome of the commit is not known" if unknown else "the commit did not take effect"
+            raise TransactionCommitFailedError(f"{operation}: {error}", outcome_unknown=unknown) from error
         except KafkaError as error:
             self._fail(error)
             await self._raise_failure()
@@ -382,7 +382,7 @@ class ProducerTransactions:
 
     def _committed(self, producer_id: int, epoch: int) -> None:
         self._completed = self._prepared or self._completed
-        self._strays.transaction_ended(end_unanswered=self._commit_unanswered)
+        self._unanswered.transaction_ended(end_unanswered=self._commit_unanswered)
         self._start_afresh(producer_id, epoch)
         self._advance(TxnEvent.ENDED)
 
@@ -402,13 +402,13 @@ class ProducerTransactions:
         """Distinguish timeout, fencing and loss, see the module's docstring. Raises KafkaTimeoutError."""
         await self._discard()
         if self._ending is None:
-            self._ending = await self._calls.how_it_ended()
+            self._ending = await self._calls.find_own_outcome()
         try:
             reply = await self._next_epoch()
         except UnsupportedVersionError as error:
             if self._took_effect:
                 return  # a committed transaction was acknowledged completely, so the sequences continue
-            reply = await self._end_for_good(error)
+            reply = await self._end_permanently(error)
         if isinstance(reply, KafkaError):
             reply.__cause__ = self.error
             self.state, self.error = step(self.state, TxnEvent.FATAL), reply
@@ -516,7 +516,7 @@ class ProducerTransactions:
     async def _add_partitions(self) -> None:
         adding = self._adding
         try:
-            await self._strays.shake_off(self._leave_epoch)
+            await self._unanswered.leave_epoch_if_late(self._leave_epoch)
             while self._wanted and self.state in _SENDING:
                 wanted = set(self._wanted)
                 self._enlist()
@@ -533,8 +533,8 @@ class ProducerTransactions:
                 self._adding = None
                 self._sender.wake()
 
-    def _refused(self, api_key: int, code: int, what: str) -> None:
-        error = error_for(code, f"{what} of {self._id!r}")
+    def _refused(self, api_key: int, code: int, operation: str) -> None:
+        error = error_for(code, f"{operation} of {self._id!r}")
         action = retry.action(api_key, code)
         if action is Action.PROBE:
             error = abortable(error)
@@ -579,7 +579,7 @@ class ProducerTransactions:
             raise self.error.with_traceback(None)
 
     async def _add_offsets(self, group: GroupMetadata) -> None:
-        await self._strays.shake_off(self._leave_epoch)
+        await self._unanswered.leave_epoch_if_late(self._leave_epoch)
         self._enlist()
         code = await self._calls.add_offsets(group.group_id)
         if code != 0:

@@ -140,12 +140,12 @@ def _summary(found: Sequence[Tally]) -> ProduceFailedError:
     reasons = "; ".join(f"{tally.count} for topic {tally.topic!r}: {tally.reason}" for tally in found[:3])
     more = f"; and {len(found) - 3} other causes" if len(found) > 3 else ""
     kind = getattr(first.error, "failure_type", None)
-    told = ProduceFailedError(
+    failure = ProduceFailedError(
         f"records not delivered: {count} ({reasons}{more})",
         failure_type=kind if kind is not None else FailureType.DELIVERY_FAILED,
         code=first.error.code,
         records=count,
         outcome_unknown=any(tally.outcome_unknown for tally in found),
     )
-    told.__cause__ = first.cause
-    return told
+    failure.__cause__ = first.cause
+    return failure

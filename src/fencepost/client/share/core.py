@@ -375,11 +375,11 @@ class ShareConsumerCore(ReportingCore):
         self._callback, self.call_user = None, call_here
         await within(self._runtime, self.close(timeout_ms), timeout_ms, "leaving the share group")
 
-    def unsaid(self) -> str:
+    def close_warning(self) -> str:
         """Return a warning for a consumer that ends without leaving its group, or "" if it is not in a group."""
         if self.closed or self._member is None:
             return ""
-        return f"share group {self.config.group_id!r} waits until the locks of what it has are over"
+        return f"share group {self.config.group_id!r} waits until its record locks expire"
 
 
 def _call_of(callback: OnAcknowledged, outcome: Outcome) -> UserCall:

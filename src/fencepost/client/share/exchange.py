@@ -294,7 +294,7 @@ class Exchange:
                 self._refused(broker, reply.error_code, reply.error_message)
                 return
             session.answered()
-            self._cluster.lasting_errors.over(_session_with(session))
+            self._cluster.lasting_errors.succeeded(_session_with(session))
             self.lock_ms = reply.acquisition_lock_timeout_ms or self.lock_ms
             refused = False
             for topic in reply.responses:
@@ -370,7 +370,7 @@ class Exchange:
         version = connection.version(SHARE_FETCH, 1, 2)
         if version < RENEWAL_VERSION and self._config.share_acquire_mode == "record_limit":
             words = "share_acquire_mode=record_limit needs ShareFetch v2 (Apache Kafka 4.2); more may be locked at once"
-            self._cluster.lasting_errors.lacks("record_limit", f"{connection.name}: {words}")
+            self._cluster.lasting_errors.log_missing_feature("record_limit", f"{connection.name}: {words}")
         return version
 
     def _missing(self, connection: BrokerConnection, unreported: Mapping[SharePlace, Acknowledgements]) -> None:
@@ -413,7 +413,7 @@ class Exchange:
         if data.error_code != 0:
             self._partition_refused(name, data)
             return
-        self._cluster.lasting_errors.over(f"share fetch of {name.topic}-{name.partition}")
+        self._cluster.lasting_errors.succeeded(f"share fetch of {name.topic}-{name.partition}")
         if not data.acquired_records:
             return
         self._metrics.bytes_consumed_total += len(data.records)
@@ -437,7 +437,7 @@ class Exchange:
     def _partition_refused(self, name: TopicPartition, data: PartitionData) -> None:
         error = error_for(data.error_code, f"share fetch of {name.topic}-{name.partition}", data.error_message)
         if retry.action(retry.FETCH, data.error_code) in retry.RETRIABLE:
-            self._cluster.lasting_errors.met(f"share fetch of {name.topic}-{name.partition}", error)
+            self._cluster.lasting_errors.record(f"share fetch of {name.topic}-{name.partition}", error)
             self._refresh_if_due([name.topic])
         else:
             self._failures.append(error)

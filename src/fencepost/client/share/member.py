@@ -160,8 +160,8 @@ class ShareMember:
             self._forget()
             return 0
         if code != 0:
-            told = reply.error_message or (_SWITCHED_OFF if code == E.UNSUPPORTED_VERSION else None)
-            raise error_for(code, f"share group {self._group_id!r}", told)
+            message = reply.error_message or (_SWITCHED_OFF if code == E.UNSUPPORTED_VERSION else None)
+            raise error_for(code, f"share group {self._group_id!r}", message)
         self._known = topics
         self.epoch = reply.member_epoch
         self._interval_ms = reply.heartbeat_interval_ms or self._interval_ms
@@ -174,10 +174,10 @@ class ShareMember:
             }
             self._metrics.rebalance_total += goal != self._goal
             self._goal = goal
-        await self._look(topics)
+        await self._look_up_names(topics)
         return self._interval_ms if len(self.places) == len(self._goal) else min(self._interval_ms, WAIT_STEP_MS)
 
-    async def _look(self, topics: list[str]) -> None:
+    async def _look_up_names(self, topics: list[str]) -> None:
         """Look up the names of assigned topics, and report subscribed topics that do not exist."""
         deadline_ms = self._runtime.now_ms() + LOOK_PATIENCE_MS
         known = self._cluster.topics
@@ -186,7 +186,7 @@ class ShareMember:
             if missing:
                 await self._cluster.refresh(missing, deadline_ms)
                 for name in missing:
-                    self._tell_of(name)
+                    self._report_missing_topic(name)
             unnamed = {place.topic_id for place in self._goal} - set(self._names())
             if unnamed:
                 await self._cluster.learn_topic_ids(unnamed, deadline_ms)
@@ -202,12 +202,12 @@ class ShareMember:
             self.places = places
             self._changed.set()
 
-    def _tell_of(self, name: str) -> None:
-        found, what = self._cluster.topics.get(name), f"topic {name!r}"
+    def _report_missing_topic(self, name: str) -> None:
+        found, operation = self._cluster.topics.get(name), f"topic {name!r}"
         if found is not None and found.error_code != 0:
-            self._cluster.lasting_errors.met(what, error_for(found.error_code, what))
+            self._cluster.lasting_errors.record(operation, error_for(found.error_code, operation))
         else:
-            self._cluster.lasting_errors.over(what)
+            self._cluster.lasting_errors.succeeded(operation)
 
     def _names(self) -> dict[object, str]:
         return {topic.topic_id: name for name, topic in self._cluster.topics.items() if topic.topic_id is not None}

@@ -60,7 +60,9 @@ class ShareReadSession:
         self.node = node
         self.ended: KafkaError | None = None
         self.unsent: dict[SharePlace, Acknowledgements] = {}
-        self.asking = False  # a request is in flight; requests are sent one by one, because each has the next epoch
+        self.request_in_flight = (
+            False  # a request is in flight; requests are sent one by one, because each has the next epoch
+        )
         self._epoch = INITIAL_EPOCH
         self._places: set[SharePlace] = set()
 

@@ -129,7 +129,7 @@ class Telemetry:
                 await self._connected.wait()
                 continue
             timeout_ms = self._config.request_timeout_ms
-            asked = self._reporter.is_to_ask
+            asked = self._reporter.needs_subscription
             if not await self._guarded((self._ask if asked else self._push)(connection, timeout_ms)):
                 return
 
@@ -162,7 +162,7 @@ class Telemetry:
     async def _ask(self, connection: BrokerConnection, timeout_ms: float) -> None:
         reply = await connection.request(self._reporter.ask(), connection.version(_ASK, 0, 0), timeout_ms=timeout_ms)
         self._reporter.subscribed(reply, self._runtime.now_ms(), self._runtime.random())
-        self._tell(reply.error_code)
+        self._log_refusal(reply.error_code)
         self._identified.set()
 
     async def _push(self, connection: BrokerConnection, timeout_ms: float) -> None:
@@ -183,7 +183,7 @@ class Telemetry:
             if code:
                 self._before, self._before_ms = previous
         self._reporter.pushed(code, self._runtime.now_ms())
-        self._tell(code)
+        self._log_refusal(code)
 
     async def _encoded(self, subscription: TelemetrySubscription, metrics: Mapping[str, float], wall_ms: int) -> bytes:
         """Return the wanted metrics as OTLP. Other tasks can run meanwhile."""
@@ -208,7 +208,7 @@ class Telemetry:
         found = {name: getattr(self._config, name, None) for name in _ATTRIBUTES}
         return {name: value for name, value in found.items() if value}
 
-    def _tell(self, code: int) -> None:
+    def _log_refusal(self, code: int) -> None:
         if not code:
             return
         if self._reporter.error:

@@ -87,7 +87,7 @@ class Reporter:
         return self.state is TelemetryState.TERMINATED
 
     @property
-    def is_to_ask(self) -> bool:
+    def needs_subscription(self) -> bool:
         """True if the next request is for the subscription."""
         return self.state is TelemetryState.SUBSCRIPTION_NEEDED
 

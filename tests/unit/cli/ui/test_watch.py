@@ -17,7 +17,7 @@ from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.collecting import Turns
-from fencepost.client.diagnosis.facts import Ends, UnansweredQuestion, Why
+from fencepost.client.diagnosis.facts import Ends, FailureKind, UnansweredQuestion
 from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS
 from fencepost.client.net.topology import KnownPartition, Node
 from fencepost.client.types import TopicPartition
@@ -262,7 +262,7 @@ def test_who_has_to_decide_comes_first() -> None:
     producers = {
         AT: [ProducerDescription(7, 0, 3, START_MS, 0, 5)],
         TopicPartition("t", 1): [ProducerDescription(9, 0, 3, START_MS, 0, 5)],
-        TopicPartition("t", 2): UnansweredQuestion("producers", "READ is missing", Why.NOT_ALLOWED),
+        TopicPartition("t", 2): UnansweredQuestion("producers", "READ is missing", FailureKind.NOT_ALLOWED),
     }
     ends = dict.fromkeys(producers, Ends(5, 9))
     watched = ClusterWatch()

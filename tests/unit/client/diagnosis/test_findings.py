@@ -13,7 +13,7 @@ from fencepost.client.admin.logs import LogDir, LogDirReplica
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
 from fencepost.client.diagnosis.diagnosing import Memory, diagnose, may_last
-from fencepost.client.diagnosis.facts import Ends, Facts, SinkBatch, UnansweredQuestion, Why, unknown_of
+from fencepost.client.diagnosis.facts import Ends, Facts, FailureKind, SinkBatch, UnansweredQuestion, unknown_of
 from fencepost.client.diagnosis.findings import CODES, Finding, ObjectKind, Severity, exit_status, ordered
 from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS, Cause, held_back
 from fencepost.client.diagnosis.limits import Limits
@@ -94,7 +94,7 @@ def disk(usable: int, code: int = 0) -> Facts:
     return replace(HEALTHY, log_dirs=[DISK._replace(usable_bytes=usable, error_code=code)])
 
 
-def unknown(part: str, why: Why) -> Facts:
+def unknown(part: str, why: FailureKind) -> Facts:
     return replace(HEALTHY, unknown=[UnansweredQuestion(part, "the reason", why)])
 
 
@@ -111,10 +111,10 @@ READ = [member(AT, OTHER)]
 
 CASES: list[tuple[str, Facts, Facts, str]] = [
     # code, facts with the finding, facts one step before it, words of the finding
-    ("FP001", unknown("topics", Why.NO_ANSWER), HEALTHY, "topics: not known: the reason"),
-    ("FP002", unknown("disks of broker 1", Why.NOT_ALLOWED), HEALTHY, "disks of broker 1: not known"),
-    ("FP003", unknown("clock", Why.TOO_OLD), HEALTHY, "clock: not known"),
-    ("FP004", unknown("transactions", Why.NOT_ASKED), HEALTHY, "transactions: not known"),
+    ("FP001", unknown("topics", FailureKind.NO_ANSWER), HEALTHY, "topics: not known: the reason"),
+    ("FP002", unknown("disks of broker 1", FailureKind.NOT_ALLOWED), HEALTHY, "disks of broker 1: not known"),
+    ("FP003", unknown("clock", FailureKind.TOO_OLD), HEALTHY, "clock: not known"),
+    ("FP004", unknown("transactions", FailureKind.NOT_ASKED), HEALTHY, "transactions: not known"),
     ("FP101", replace(HEALTHY, silent={2: "no answer"}), HEALTHY, "it does not answer: no answer"),
     (
         "FP102",
@@ -159,9 +159,14 @@ CASES: list[tuple[str, Facts, Facts, str]] = [
         HEALTHY,
         "orders-0: 1 of 1 partitions have replicas that are not in sync",
     ),
-    ("FP301", unknown("transactions", Why.NO_COORDINATOR), HEALTHY, "the coordinator of transactions is not available"),
-    ("FP302", unknown("groups", Why.NO_COORDINATOR), HEALTHY, "the coordinator of groups is not available"),
-    ("FP303", unknown("groups", Why.LOADING), HEALTHY, "the coordinator of groups is loading"),
+    (
+        "FP301",
+        unknown("transactions", FailureKind.NO_COORDINATOR),
+        HEALTHY,
+        "the coordinator of transactions is not available",
+    ),
+    ("FP302", unknown("groups", FailureKind.NO_COORDINATOR), HEALTHY, "the coordinator of groups is not available"),
+    ("FP303", unknown("groups", FailureKind.LOADING), HEALTHY, "the coordinator of groups is loading"),
     (
         "FP401",
         held(),
@@ -296,7 +301,10 @@ def test_who_holds_back_whom_since_when() -> None:
         (held(producers={AT: []}), Cause.ENDED),
         (held(producers={AT: [producer(start=-1)]}), Cause.ENDED),
         (held(producers={}), Cause.UNKNOWN),
-        (held(producers={AT: UnansweredQuestion("producers", "READ is missing", Why.NOT_ALLOWED)}), Cause.UNKNOWN),
+        (
+            held(producers={AT: UnansweredQuestion("producers", "READ is missing", FailureKind.NOT_ALLOWED)}),
+            Cause.UNKNOWN,
+        ),
         (held(unknown=[UnansweredQuestion("transactions", "no answer")]), Cause.UNKNOWN),
         (held(described=transaction(timeout_ms=NO_TIMEOUT_MS, producer_id=8)), Cause.MAY_BE_PREPARED),
         (held(described=transaction("pay", 1000, OTHER, timeout_ms=NO_TIMEOUT_MS)), Cause.MAY_BE_PREPARED),
@@ -386,7 +394,7 @@ def test_limits_decide() -> None:
 
 def test_several_questions_to_one_coordinator_are_one_finding() -> None:
     questions = [
-        UnansweredQuestion(part, "r", Why.NO_COORDINATOR)
+        UnansweredQuestion(part, "r", FailureKind.NO_COORDINATOR)
         for part in ("transactions", "guarantee of Spark sinks", "groups")
     ]
     assert [each.code for each in diagnose(replace(HEALTHY, unknown=questions))] == ["FP301", "FP302"]
@@ -402,16 +410,16 @@ def _timeout(cause: KafkaError) -> KafkaError:
 @pytest.mark.parametrize(
     ("part", "error", "why"),
     [
-        ("topics", DisconnectedError("lost"), Why.NO_ANSWER),
-        ("topics", TopicAuthorizationError("no"), Why.NOT_ALLOWED),
-        ("transactions", UnsupportedVersionError("old"), Why.TOO_OLD),
-        ("transactions", _timeout(error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, "x")), Why.NO_COORDINATOR),
-        ("groups", _timeout(error_for(ErrorCode.NOT_COORDINATOR, "x")), Why.NO_COORDINATOR),
-        ("groups", _timeout(error_for(ErrorCode.LEADER_NOT_AVAILABLE, "x")), Why.NO_COORDINATOR),
-        ("groups", _timeout(error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "x")), Why.LOADING),
-        ("topics", _timeout(error_for(ErrorCode.LEADER_NOT_AVAILABLE, "x")), Why.NO_ANSWER),
-        ("groups", _timeout(DisconnectedError("lost")), Why.NO_ANSWER),
+        ("topics", DisconnectedError("lost"), FailureKind.NO_ANSWER),
+        ("topics", TopicAuthorizationError("no"), FailureKind.NOT_ALLOWED),
+        ("transactions", UnsupportedVersionError("old"), FailureKind.TOO_OLD),
+        ("transactions", _timeout(error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, "x")), FailureKind.NO_COORDINATOR),
+        ("groups", _timeout(error_for(ErrorCode.NOT_COORDINATOR, "x")), FailureKind.NO_COORDINATOR),
+        ("groups", _timeout(error_for(ErrorCode.LEADER_NOT_AVAILABLE, "x")), FailureKind.NO_COORDINATOR),
+        ("groups", _timeout(error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "x")), FailureKind.LOADING),
+        ("topics", _timeout(error_for(ErrorCode.LEADER_NOT_AVAILABLE, "x")), FailureKind.NO_ANSWER),
+        ("groups", _timeout(DisconnectedError("lost")), FailureKind.NO_ANSWER),
     ],
 )
-def test_the_cause_says_why_there_is_no_answer(part: str, error: KafkaError, why: Why) -> None:
+def test_the_cause_says_why_there_is_no_answer(part: str, error: KafkaError, why: FailureKind) -> None:
     assert unknown_of(part, error) == UnansweredQuestion(part, str(error), why)

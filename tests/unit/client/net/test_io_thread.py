@@ -97,7 +97,7 @@ class Slow:
             self.ends.append("cancelled")
             raise
 
-    def unsaid(self) -> str:
+    def close_warning(self) -> str:
         return ""
 
 

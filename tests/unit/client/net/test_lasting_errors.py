@@ -40,11 +40,11 @@ def test_a_missing_topic_is_told_by_name_after_five_seconds(caplog: pytest.LogCa
         world.broker.scripts[3] += [missing(world.broker)] * 1000
         producer = world.producer()
         begun_ms = world.runtime.now_ms()
-        fate = await world.fate(producer.append("orders", b"v"))
+        outcome = await world.outcome(producer.append("orders", b"v"))
         assert 5000 <= world.runtime.now_ms() - begun_ms < 7000
-        assert isinstance(fate, ProduceFailedError)
-        assert isinstance(fate.__cause__, UnknownTopicOrPartitionError)
-        assert "topic 'orders': UNKNOWN_TOPIC_OR_PARTITION (3)" in str(fate)
+        assert isinstance(outcome, ProduceFailedError)
+        assert isinstance(outcome.__cause__, UnknownTopicOrPartitionError)
+        assert "topic 'orders': UNKNOWN_TOPIC_OR_PARTITION (3)" in str(outcome)
         await producer.close()
 
     run(body)
@@ -56,8 +56,8 @@ def test_with_less_patience_the_last_answer_is_told_all_the_same() -> None:
     async def body(world: World) -> None:
         world.broker.scripts[3] += [missing(world.broker)] * 1000
         producer = world.producer(max_block_ms=700)
-        fate = await world.fate(producer.append("orders", b"v"))
-        assert isinstance(fate.__cause__, UnknownTopicOrPartitionError)
+        outcome = await world.outcome(producer.append("orders", b"v"))
+        assert isinstance(outcome.__cause__, UnknownTopicOrPartitionError)
         await producer.close()
 
     run(body)
@@ -77,7 +77,7 @@ def test_a_topic_that_is_just_being_made_is_waited_for(code: int, seconds: int) 
 
         world.broker.scripts[3] += [until_then] * 1000
         producer = world.producer()
-        assert (await world.fate(producer.append("orders", b"v"))).offset == 0
+        assert (await world.outcome(producer.append("orders", b"v"))).offset == 0
         await producer.close()
 
     run(body)
@@ -94,7 +94,7 @@ def test_trouble_with_connecting_is_logged_at_first_every_ten_seconds_and_when_i
         sent = producer.append("t", b"v")
         await world.runtime.sleep_ms(35_000)
         world.broker.refuses_connections = False
-        await world.fate(sent)
+        await world.outcome(sent)
         await producer.close()
 
     run(body)
@@ -107,16 +107,16 @@ def test_a_delivery_that_came_too_late_tells_the_address_and_the_reason() -> Non
     async def body(world: World) -> None:
         producer = world.producer(delivery_timeout_ms=3000)
         world.broker.refuses_connections = True
-        fate = await world.fate(producer.append("t", b"v"))
-        assert "not delivered within delivery_timeout_ms=3000" in str(fate)
-        assert "broker:9092" in str(fate)
+        outcome = await world.outcome(producer.append("t", b"v"))
+        assert "not delivered within delivery_timeout_ms=3000" in str(outcome)
+        assert "broker:9092" in str(outcome)
         world.broker.refuses_connections = False
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.refuse_produce(19, times=1000)
-        fate = await world.fate(producer.append("t", b"v"))
-        assert isinstance(fate.__cause__, KafkaTimeoutError)
-        assert "NOT_ENOUGH_REPLICAS" in str(fate)
-        assert "attempts)" in str(fate)
+        outcome = await world.outcome(producer.append("t", b"v"))
+        assert isinstance(outcome.__cause__, KafkaTimeoutError)
+        assert "NOT_ENOUGH_REPLICAS" in str(outcome)
+        assert "attempts)" in str(outcome)
         await producer.close()
 
     run(body)
@@ -126,16 +126,16 @@ def test_short_refusals_are_no_warnings(caplog: pytest.LogCaptureFixture) -> Non
     now = [0]
     troubles = LastingErrors(lambda: now[0])
     refused = error_for(6, "t-0")
-    troubles.met("sending to t-0", refused)
+    troubles.record("sending to t-0", refused)
     now[0] = 900
-    troubles.met("sending to t-0", refused)
-    troubles.over("sending to t-0")
+    troubles.record("sending to t-0", refused)
+    troubles.succeeded("sending to t-0")
     assert troubles.latest() is None
     assert warnings(caplog) == []
-    troubles.met("sending to t-0", refused)
+    troubles.record("sending to t-0", refused)
     now[0] = 2000
-    troubles.met("sending to t-0", refused)
-    troubles.met("broker b:9092", DisconnectedError("refused"))
+    troubles.record("sending to t-0", refused)
+    troubles.record("broker b:9092", DisconnectedError("refused"))
     assert len(warnings(caplog)) == 2
     assert str(troubles.latest()) == "refused"
 
@@ -144,8 +144,8 @@ def test_of_too_many_the_oldest_are_forgotten() -> None:
     troubles = LastingErrors(lambda: 0)
     refused = error_for(6, "t")
     for number in range(MOST + 5):
-        troubles.met(f"sending to t-{number}", refused)
-        troubles.met("sending to t-0", refused)  # what goes on stays
+        troubles.record(f"sending to t-{number}", refused)
+        troubles.record("sending to t-0", refused)  # what goes on stays
     assert len(troubles._lasting) == MOST
     assert troubles._lasting["sending to t-0"].times == MOST + 6
     assert "sending to t-1" not in troubles._lasting
@@ -156,17 +156,17 @@ def test_what_was_given_up_is_forgotten(caplog: pytest.LogCaptureFixture) -> Non
     one's failure."""
     now = [0]
     troubles = LastingErrors(lambda: now[0])
-    troubles.met("group 'gone'", KafkaTimeoutError("time is up"))
-    troubles.met("broker b:9092", DisconnectedError("refused"))
+    troubles.record("group 'gone'", KafkaTimeoutError("time is up"))
+    troubles.record("broker b:9092", DisconnectedError("refused"))
     for _ in range(7):
         now[0] += GIVEN_UP_MS - 50_000
-        troubles.met("broker b:9092", DisconnectedError("refused"))
+        troubles.record("broker b:9092", DisconnectedError("refused"))
     assert list(troubles._lasting) == ["broker b:9092"]
     assert "8 times in 70 s" in warnings(caplog)[-1]  # what is tried on is remembered
     now[0] += GIVEN_UP_MS
     assert troubles.latest() is None
     assert not troubles._lasting
-    troubles.over("broker b:9092")
+    troubles.succeeded("broker b:9092")
     assert not [record for record in caplog.records if record.levelname == "INFO"]
 
 
@@ -194,7 +194,7 @@ def test_twenty_thousand_partitions_do_not_fill_the_log(caplog: pytest.LogCaptur
     subjects = [f"sending to t-{number}" for number in range(5_000)]
     for clock[0] in range(0, 40_001, 1_000):
         for subject in subjects:
-            errors.met(subject, DisconnectedError("no connection"))
+            errors.record(subject, DisconnectedError("no connection"))
     told = warnings(caplog)
     windows = 5  # of ten seconds, begun by then
     assert len([one for one in told if one.startswith("sending to")]) == windows * MOST_LINES

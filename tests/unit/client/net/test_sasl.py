@@ -436,12 +436,12 @@ def test_a_password_that_was_changed_ends_the_producer_at_once() -> None:
     async def body(world: World) -> None:
         settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_username": "alice", "sasl_password": "old"}
         producer = world.producer(**settings)
-        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        assert (await world.outcome(producer.append("t", b"v"))).offset == 0
         refused = SaslAuthenticateResponse(error_code=58, error_message="Invalid credentials")
         world.broker.scripts[36] = [lambda _, __: refused] * 1000
         world.broker.scripts[0].append(cut)
         begun_ms = world.runtime.now_ms()
-        failed = await world.fate(producer.append("t", b"v"))
+        failed = await world.outcome(producer.append("t", b"v"))
         assert isinstance(failed, ProduceFailedError)
         assert isinstance(failed.__cause__, AuthenticationError)
         assert world.runtime.now_ms() - begun_ms < 5000

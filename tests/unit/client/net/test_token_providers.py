@@ -106,7 +106,7 @@ def test_a_producer_waits_for_its_identity_provider() -> None:
     async def body(world: World) -> None:
         producer = world.producer(**settings(provider))
         sent = [producer.append("t", b"%d" % number) for number in range(5)]
-        assert [(await world.fate(one)).offset for one in sent] == [0, 1, 2, 3, 4]
+        assert [(await world.outcome(one)).offset for one in sent] == [0, 1, 2, 3, 4]
         await producer.close()
 
     run(body, broker_with_sasl())
@@ -135,7 +135,7 @@ def test_what_was_not_delivered_names_the_provider() -> None:
         producer = world.producer(
             delivery_timeout_ms=20_000, request_timeout_ms=10_000, max_block_ms=60_000, **settings(provider)
         )
-        failed = await world.fate(producer.append("t", b"v"))
+        failed = await world.outcome(producer.append("t", b"v"))
         assert "identity provider is down" in str(failed)
         assert 20_000 <= world.runtime.now_ms() - begun_ms < 25_000
         assert producer.sender.fatal is None
@@ -150,7 +150,7 @@ def test_a_refusal_ends_the_producer_at_once() -> None:
     async def body(world: World) -> None:
         begun_ms = world.runtime.now_ms()
         producer = world.producer(**settings(provider))
-        failed = await world.fate(producer.append("t", b"v"))
+        failed = await world.outcome(producer.append("t", b"v"))
         assert isinstance(failed.__cause__, AuthenticationError)
         assert world.runtime.now_ms() - begun_ms < 5_000
         await producer.close()

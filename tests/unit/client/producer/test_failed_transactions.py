@@ -27,7 +27,7 @@ def test_what_failed_is_told_when_it_is_to_be_prepared_or_completed(complete: bo
         await producer.init_transactions()
         producer.begin_transaction()
         world.broker.refuse_produce(120)
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         with pytest.raises(TransactionCommitFailedError):
             await (producer.complete_transaction("70:0") if complete else producer.prepare_transaction())
         await producer.abort_transaction()
@@ -71,7 +71,7 @@ def test_a_coordinator_that_cannot_tell_how_a_transaction_ended_proves_no_timeou
         producer = world.producer(transactional_id="x")
         await producer.init_transactions()
         producer.begin_transaction()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.scripts[END].append(lambda *_: EndTxnResponse(error_code=47))
         with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()

@@ -16,8 +16,8 @@ ROUNDING_MS = 2  # of a clock in whole milliseconds, which is read twice
 def test_the_wait_in_the_queue_counts(linger_ms: int) -> None:
     async def body(world: World) -> None:
         producer = world.producer(linger_ms=linger_ms)
-        fate = await world.fate(producer.append("t", b"v"))
-        assert linger_ms <= fate.latency_ms <= linger_ms + ROUNDING_MS
+        outcome = await world.outcome(producer.append("t", b"v"))
+        assert linger_ms <= outcome.latency_ms <= linger_ms + ROUNDING_MS
         await producer.close()
 
     run(body)
@@ -26,12 +26,12 @@ def test_the_wait_in_the_queue_counts(linger_ms: int) -> None:
 def test_retries_count() -> None:
     async def body(world: World) -> None:
         producer = world.producer(retry_backoff_ms=400, retry_backoff_max_ms=400)
-        await world.fate(producer.append("t", b"first"))
+        await world.outcome(producer.append("t", b"first"))
         world.broker.refuse_produce(5, times=2)
         began_ms = world.runtime.now_ms()
-        fate = await world.fate(producer.append("t", b"v"))
-        assert fate.latency_ms == pytest.approx(world.runtime.now_ms() - began_ms, abs=ROUNDING_MS)
-        assert fate.latency_ms >= 2 * 400 * 0.8  # the back-off varies by 20 % (KIP-580)
+        outcome = await world.outcome(producer.append("t", b"v"))
+        assert outcome.latency_ms == pytest.approx(world.runtime.now_ms() - began_ms, abs=ROUNDING_MS)
+        assert outcome.latency_ms >= 2 * 400 * 0.8  # the back-off varies by 20 % (KIP-580)
         await producer.close()
 
     run(body)
@@ -41,11 +41,11 @@ def test_a_callback_is_told_what_the_delivery_tells() -> None:
     async def body(world: World) -> None:
         producer, told = world.producer(linger_ms=50), list[Any]()
         sent = producer.append("t", b"v", on_delivery=lambda error, metadata: told.append(metadata))
-        fate = await world.fate(sent)
-        assert told == [fate]
+        outcome = await world.outcome(sent)
+        assert told == [outcome]
         assert type(told[0]) is RecordMetadata
         await world.runtime.sleep_ms(1_000)
-        assert await world.fate(sent) == fate  # it is that of the response, whenever somebody asks
+        assert await world.outcome(sent) == outcome  # it is that of the response, whenever somebody asks
         await producer.close()
 
     run(body)

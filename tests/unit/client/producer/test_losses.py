@@ -22,12 +22,12 @@ STEPS = 25
 
 async def send(world: World, broker: Partition, producer: ProducerCore, topic: str, count: int) -> list[Any]:
     values = [broker.value() for _ in range(count)]
-    fates = [await world.fate(one) for one in [producer.append(topic, value) for value in values]]
+    fates = [await world.outcome(one) for one in [producer.append(topic, value) for value in values]]
     assert not broker.swallowed(
-        value for value, fate in zip(values, fates, strict=True) if isinstance(fate, RecordMetadata)
+        value for value, outcome in zip(values, fates, strict=True) if isinstance(outcome, RecordMetadata)
     )
-    for fate in fates:
-        cause = fate.__cause__ if isinstance(fate, KafkaError) else None
+    for outcome in fates:
+        cause = outcome.__cause__ if isinstance(outcome, KafkaError) else None
         if isinstance(cause, DataLossError):
             raise cause
     return fates
@@ -68,7 +68,7 @@ async def live(world: World, broker: Partition, dice: random.Random, with_loss: 
                 sent = producer.append("t", broker.value())
                 await world.runtime.sleep_ms(dice.randrange(1, 2_000))
                 broker.trouble = None
-                await world.fate(sent)
+                await world.outcome(sent)
                 broker.vague = False
                 await world.runtime.sleep_ms(100)  # to hear where the log ends, where it was vague
         broker.trouble = None
@@ -114,9 +114,9 @@ def test_a_loss_after_a_vague_acknowledgement_is_told(times: int) -> None:
         producer = world.producer()
         for _ in range(times):
             world.broker.refuse_produce(46)
-            await world.fate(producer.append("t", b"v"))
+            await world.outcome(producer.append("t", b"v"))
         world.broker.refuse_produce(59, log_start=0, times=2)
-        failed = await world.fate(producer.append("t", b"w"))
+        failed = await world.outcome(producer.append("t", b"w"))
         assert isinstance(failed.__cause__, DataLossError)
         await producer.close()
 

@@ -33,7 +33,7 @@ def test_every_batch_is_sealed_once(monkeypatch: pytest.MonkeyPatch, idempotent:
                 producer.append_table("t", pa.table({"value": [b"%d" % number]}), None)
                 await producer.flush()
             else:
-                await world.fate(producer.append("t", b"%d" % number, None, None, None, None, None))
+                await world.outcome(producer.append("t", b"%d" % number, None, None, None, None, None))
 
     broker = run(main, ScriptedBroker())
     sent = [one.records for request in broker.asked(0) for one in request.partitions]

@@ -48,13 +48,13 @@ def check(failed: Any, *, unknown: bool, kind: FailureType = FailureType.DELIVER
 
 async def deliver_one_by_one(world: World, producer: ProducerCore, *values: bytes) -> None:
     for value in values:
-        assert (await world.fate(producer.append("t", value))).offset >= 0
+        assert (await world.outcome(producer.append("t", value))).offset >= 0
 
 
 async def deliver_at_once(world: World, producer: ProducerCore, *values: bytes) -> None:
     sent = [producer.append("t", value) for value in values]
     await producer.flush()
-    assert [(await world.fate(one)).offset >= 0 for one in sent] == [True] * len(values)
+    assert [(await world.outcome(one)).offset >= 0 for one in sent] == [True] * len(values)
 
 
 def test_records_that_were_never_sent_leave_no_gap() -> None:
@@ -64,7 +64,7 @@ def test_records_that_were_never_sent_leave_no_gap() -> None:
         waiting = [producer.append("t", b"c") for _ in range(3)]
         assert producer.purge(in_flight=False) == 3
         for one in waiting:
-            check(await world.fate(one), unknown=False)
+            check(await world.outcome(one), unknown=False)
         await deliver_at_once(world, producer, b"d")
         await producer.close()
 
@@ -78,7 +78,7 @@ def test_records_whose_topic_is_unknown_are_in_the_queue() -> None:
         while not world.broker.asked(18):
             await world.runtime.sleep_ms(0)
         assert producer.purge() == 1
-        check(await world.fate(one), unknown=False)
+        check(await world.outcome(one), unknown=False)
         await deliver_one_by_one(world, producer, b"w")
         await producer.close()
 
@@ -90,7 +90,7 @@ def test_an_answer_after_the_purge_counts_for_the_sequence_alone() -> None:
         producer, purged = world.producer(), list[int]()
         await deliver_one_by_one(world, producer, b"a")
         world.broker.scripts[0].append(purging(producer, purged, world.broker.produced))
-        check(await world.fate(producer.append("t", b"purged")), unknown=True)
+        check(await world.outcome(producer.append("t", b"purged")), unknown=True)
         await deliver_one_by_one(world, producer, b"b", b"c")
         assert purged == [1]
         assert producer.metrics()["record_send_total"] == 3
@@ -107,7 +107,7 @@ def test_without_an_answer_the_sequences_begin_again() -> None:
         producer, purged = world.producer(), list[int]()
         await deliver_one_by_one(world, producer, b"a")
         world.broker.scripts[0].append(purging(producer, purged, cut))
-        check(await world.fate(producer.append("t", b"purged")), unknown=True)
+        check(await world.outcome(producer.append("t", b"purged")), unknown=True)
         await deliver_one_by_one(world, producer, b"b", b"c")
         await producer.close()
 
@@ -122,7 +122,7 @@ def test_a_refused_batch_is_not_sent_again_and_its_sequence_is_free(code: int) -
         world.broker.scripts[0].append(purging(producer, purged, refusing(world.broker, code)))
         sent = [producer.append("t", b"purged") for _ in range(2)]
         for one in sent:
-            check(await world.fate(one), unknown=True)
+            check(await world.outcome(one), unknown=True)
         while producer.metrics()["requests_in_flight"]:
             await world.runtime.sleep_ms(1)
         await deliver_one_by_one(world, producer, b"b")
@@ -141,7 +141,7 @@ def test_a_batch_that_was_sent_behind_a_refused_one_gets_its_sequence() -> None:
         refuse = refusing(world.broker, LEADER_NOT_AVAILABLE)
         world.broker.scripts[0].append(purging(producer, purged, refuse))
         world.broker.refuse_produce(OUT_OF_ORDER_SEQUENCE)
-        check(await world.fate(producer.append("t", b"purged")), unknown=True)
+        check(await world.outcome(producer.append("t", b"purged")), unknown=True)
         await deliver_one_by_one(world, producer, b"b")
         assert producer.metrics()["data_loss_total"] == 0
         await producer.close()
@@ -162,7 +162,7 @@ def test_a_batch_that_waits_for_a_retry_is_in_the_queue(code: int, unknown: bool
             await world.runtime.sleep_ms(1)
         assert producer.purge(in_queue=False) == 0
         assert producer.purge(in_flight=False) == 1
-        check(await world.fate(one), unknown=unknown)
+        check(await world.outcome(one), unknown=unknown)
         await deliver_one_by_one(world, producer, b"b")
         await producer.close()
 
@@ -178,8 +178,8 @@ def test_what_waits_behind_a_purged_request_is_sent_if_only_that_is_purged() -> 
         while not producer.metrics()["requests_in_flight"]:
             await world.runtime.sleep_ms(0)
         second = producer.append("t", b"b")
-        check(await world.fate(first), unknown=True)
-        assert (await world.fate(second)).offset == 1
+        check(await world.outcome(first), unknown=True)
+        assert (await world.outcome(second)).offset == 1
         assert purged == [1]
         await producer.close()
 
@@ -240,7 +240,7 @@ def test_a_transaction_without_its_purged_records_can_only_be_aborted(version: i
         world.broker.scripts[0].append(purging(producer, purged, cut, in_queue=not in_flight))
         sent = producer.append("t", b"purged")
         if in_flight:
-            check(await world.fate(sent), unknown=False, kind=FailureType.TRANSACTION_FAILED)
+            check(await world.outcome(sent), unknown=False, kind=FailureType.TRANSACTION_FAILED)
         else:
             world.broker.scripts[0].clear()
             assert producer.purge() == 1

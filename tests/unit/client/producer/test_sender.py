@@ -36,7 +36,7 @@ def test_batches_go_out_in_order_and_numbered() -> None:
         for number in range(7):
             sent.append(producer.append("t", b"v%d" % number))
             await world.runtime.sleep_ms(1)
-        fates = [await world.fate(one) for one in sent]
+        fates = [await world.outcome(one) for one in sent]
         assert [one.offset for one in fates] == list(range(7))
         await producer.close()
 
@@ -63,7 +63,7 @@ def test_a_flush_right_after_a_record_costs_no_turn_of_the_sender(
         loop = asyncio.get_running_loop()
         config = ProducerConfig.make({"bootstrap_servers": "broker:9092"})
         producer = ProducerCore(Cluster(world.runtime, config), config, wake=loop.call_soon)
-        await world.fate(producer.append("t", b"first"))
+        await world.outcome(producer.append("t", b"first"))
         await world.runtime.sleep_ms(1_000)
         monkeypatch.setattr(ReadyBatches, "expire", counted)
         producer.append("t", b"second")
@@ -81,7 +81,7 @@ def test_a_lost_answer_sends_the_same_sequence_again() -> None:
     async def body(world: World) -> None:
         world.broker.scripts[0].append(cut)
         producer = world.producer()
-        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        assert (await world.outcome(producer.append("t", b"v"))).offset == 0
         await producer.close()
 
     broker = run(body)
@@ -94,7 +94,7 @@ def test_the_first_broker_of_a_cluster_may_be_number_0() -> None:
 
     async def body(world: World) -> None:
         producer = world.producer()
-        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        assert (await world.outcome(producer.append("t", b"v"))).offset == 0
         await producer.close()
 
     run(body, ScriptedBroker(node_id=0))
@@ -107,7 +107,7 @@ def test_who_may_not_produce_at_all_is_not_asked_for_more(code: int) -> None:
     async def body(world: World) -> None:
         producer = world.producer()
         world.broker.refuse_produce(code)
-        failed = await world.fate(producer.append("t", b"v"))
+        failed = await world.outcome(producer.append("t", b"v"))
         with pytest.raises(KafkaError) as raised:
             producer.append("t", b"w")
         assert raised.value.code == failed.__cause__.code == code
@@ -123,7 +123,7 @@ def test_what_is_refused_again_and_again_is_told(caplog: pytest.LogCaptureFixtur
         world.broker.refuse_produce(19, times=4)
         producer = world.producer(retry_backoff_ms=600)
         with caplog.at_level("INFO", logger="fencepost.client"):
-            assert (await world.fate(producer.append("t", b"v"))).offset == 0
+            assert (await world.outcome(producer.append("t", b"v"))).offset == 0
         await producer.close()
 
     run(body)
@@ -139,7 +139,7 @@ def test_keys_decide_also_beside_records_without_one() -> None:
     async def body(world: World) -> None:
         producer = world.producer()
         sent = [producer.append("t", b"v", key) for key in keys]
-        chosen = [(await world.fate(one)).partition for one in sent]
+        chosen = [(await world.outcome(one)).partition for one in sent]
         for key, partition in zip(keys, chosen, strict=True):
             assert partition in ([0, 1, 2] if key is None else [(hashes[key] & 0x7FFFFFFF) % 3])
         await producer.close()
@@ -153,7 +153,7 @@ def test_retriable_codes_are_retried_with_new_metadata(code: int) -> None:
         world.broker.refuse_produce(code, times=2)
         producer = world.producer()
         before = len(world.broker.asked(3))
-        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        assert (await world.outcome(producer.append("t", b"v"))).offset == 0
         assert len(world.broker.asked(3)) > before
         await producer.close()
 
@@ -167,11 +167,11 @@ def test_a_sequence_that_may_be_in_the_log_is_not_given_to_another_batch(code: i
 
     async def body(world: World) -> None:
         producer = world.producer(delivery_timeout_ms=1_000, request_timeout_ms=500)
-        await world.fate(producer.append("t", b"first"))
+        await world.outcome(producer.append("t", b"first"))
         world.broker.refuse_produce(code, times=10_000)
-        assert str(code) in str(await world.fate(producer.append("t", b"given up")))
+        assert str(code) in str(await world.outcome(producer.append("t", b"given up")))
         world.broker.scripts[0].clear()
-        assert (await world.fate(producer.append("t", b"next"))).offset >= 0
+        assert (await world.outcome(producer.append("t", b"next"))).offset >= 0
         await producer.close()
 
     producer_id, epoch, sequence, _ = run(body).batches[-1]
@@ -188,11 +188,11 @@ def test_a_refusal_does_not_undo_what_an_unanswered_attempt_may_have_done(code: 
         producer = world.producer(linger_ms=5)
         world.broker.scripts[0].append(cut)
         world.broker.refuse_produce(code)
-        for failed in [await world.fate(one) for one in [producer.append("t", b"lost") for _ in range(records)]]:
+        for failed in [await world.outcome(one) for one in [producer.append("t", b"lost") for _ in range(records)]]:
             assert isinstance(failed, ProduceFailedError)
             assert (failed.code, failed.outcome_unknown) == (code, True)
         for sent in [producer.append("t", b"next") for _ in range(records)]:
-            assert (await world.fate(sent)).offset >= 0
+            assert (await world.outcome(sent)).offset >= 0
         await producer.close()
 
     assert run(body).batches == [(71, 0, 0, records)] * 2 + [(71, 1, 0, records)]
@@ -205,7 +205,7 @@ def test_a_sequence_that_is_always_refused_is_tried_with_pauses_and_told(code: i
     async def body(world: World) -> None:
         world.broker.refuse_produce(code, times=10_000)
         producer = world.producer(delivery_timeout_ms=10_000)
-        error = await world.fate(producer.append("t", b"v"))
+        error = await world.outcome(producer.append("t", b"v"))
         assert f"({code})" in str(error)
         await producer.close()
 
@@ -217,7 +217,7 @@ def test_a_broker_that_is_too_old_to_be_sent_to_is_told_as_that() -> None:
         world.broker.offered[0] = (0, 2)
         producer = world.producer(enable_idempotence=False)
         sent = [producer.append(topic, b"v") for topic in ("t", "t", "u")]
-        errors = [await world.fate(one) for one in sent]
+        errors = [await world.outcome(one) for one in sent]
         assert [type(error.__cause__) for error in errors] == [UnsupportedVersionError] * 3
         assert "offers Produce in 0-2, needed are 3-13" in str(errors[0])
         with pytest.raises(UnsupportedVersionError):
@@ -236,7 +236,7 @@ def test_a_defect_of_the_client_is_told_of_every_record(monkeypatch: pytest.Monk
         monkeypatch.setattr("fencepost.client.producer.batching.Router.route", broken)
         sent = [producer.append("t", b"0"), producer.append("u", b"1")]
         for one in sent:
-            assert "the sender failed: ZeroDivisionError()" in str(await world.fate(one))
+            assert "the sender failed: ZeroDivisionError()" in str(await world.outcome(one))
         with pytest.raises(FatalError, match="the sender failed"):
             producer.append("t", b"2")
         await producer.close()
@@ -249,11 +249,11 @@ def test_what_was_in_flight_behind_a_failure_follows_in_order() -> None:
 
     async def body(world: World) -> None:
         producer = world.producer(batch_size=30)
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.refuse_produce(6)
         world.broker.refuse_produce(45, times=4)
         sent = [producer.append("t", b"x" * 20) for _ in range(5)]
-        fates = [await world.fate(one) for one in sent]
+        fates = [await world.outcome(one) for one in sent]
         assert [one.offset for one in fates] == [1, 2, 3, 4, 5]
         await producer.close()
 
@@ -270,7 +270,7 @@ def test_the_first_batch_of_a_producer_id_goes_alone() -> None:
         producer = world.producer(batch_size=30)
         await producer.partitions_for("t")
         sent = [producer.append("t", b"x" * 20) for _ in range(5)]
-        fates = [await world.fate(one) for one in sent]
+        fates = [await world.outcome(one) for one in sent]
         assert [one.offset for one in fates] == [0, 1, 2, 3, 4]
         await producer.close()
 
@@ -294,7 +294,7 @@ def test_no_more_requests_are_under_way_than_allowed(most: int) -> None:
     async def body(world: World) -> None:
         producer = world.producer(max_in_flight_requests_per_connection=most)
         for partition in range(4):  # introduces the producer id everywhere
-            await world.fate(producer.append("t", b"v", partition=partition))
+            await world.outcome(producer.append("t", b"v", partition=partition))
         before = len(world.broker.asked(0))
         world.broker.scripts[0] += [lambda version, request: None] * 4
         for partition in range(4):
@@ -311,8 +311,8 @@ def test_46_is_success_without_an_offset() -> None:
     async def body(world: World) -> None:
         world.broker.refuse_produce(46)
         producer = world.producer()
-        assert (await world.fate(producer.append("t", b"v"))).offset == -1
-        assert (await world.fate(producer.append("t", b"w"))).offset == 0
+        assert (await world.outcome(producer.append("t", b"v"))).offset == -1
+        assert (await world.outcome(producer.append("t", b"w"))).offset == 0
         await producer.close()
 
     assert [sequence for *_, sequence, _ in run(body).batches] == [0, 1]
@@ -321,9 +321,9 @@ def test_46_is_success_without_an_offset() -> None:
 def test_45_next_in_line_is_data_loss() -> None:
     async def body(world: World) -> None:
         producer = world.producer()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.refuse_produce(45, times=2)
-        failed = await world.fate(producer.append("t", b"w"))
+        failed = await world.outcome(producer.append("t", b"w"))
         assert isinstance(failed, ProduceFailedError)
         loss = failed.__cause__
         assert isinstance(loss, DataLossError)
@@ -340,9 +340,9 @@ def test_59_after_retention_begins_a_new_epoch_and_loses_nothing() -> None:
 
     async def body(world: World) -> None:
         producer = world.producer()
-        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        assert (await world.outcome(producer.append("t", b"v"))).offset == 0
         world.broker.refuse_produce(59, log_start=5)
-        assert (await world.fate(producer.append("t", b"w"))).offset == 1
+        assert (await world.outcome(producer.append("t", b"w"))).offset == 1
         await producer.close()
 
     assert run(body).batches == [(71, 0, 0, 1), (71, 0, 1, 1), (71, 1, 0, 1)]
@@ -352,9 +352,9 @@ def test_59_after_retention_begins_a_new_epoch_and_loses_nothing() -> None:
 def test_59_without_retention_is_data_loss(log_start: int) -> None:
     async def body(world: World) -> None:
         producer = world.producer()
-        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        assert (await world.outcome(producer.append("t", b"v"))).offset == 0
         world.broker.refuse_produce(59, log_start=log_start, times=2)
-        failed = await world.fate(producer.append("t", b"w"))
+        failed = await world.outcome(producer.append("t", b"w"))
         assert isinstance(failed.__cause__, DataLossError)
         assert failed.__cause__.log_start_offset == log_start
         await producer.close()
@@ -367,7 +367,7 @@ def test_a_batch_that_is_too_large_is_halved() -> None:
         world.broker.refuse_produce(10)
         producer = world.producer(linger_ms=5)
         sent = [producer.append("t", b"%d" % number) for number in range(4)]
-        assert [(await world.fate(one)).offset for one in sent] == [0, 1, 2, 3]
+        assert [(await world.outcome(one)).offset for one in sent] == [0, 1, 2, 3]
         await producer.close()
 
     assert [(sequence, count) for *_, sequence, count in run(body).batches] == [(0, 4), (0, 2), (2, 2)]
@@ -376,10 +376,10 @@ def test_a_batch_that_is_too_large_is_halved() -> None:
 def test_two_batches_in_flight_that_are_too_large_keep_their_order() -> None:
     async def body(world: World) -> None:
         producer = world.producer(linger_ms=5, batch_size=100)
-        await world.fate(producer.append("t", b"first"))
+        await world.outcome(producer.append("t", b"first"))
         world.broker.refuse_produce(10, times=2)
         sent = [producer.append("t", b"%d" % number * 20) for number in range(6)]
-        assert [(await world.fate(one)).offset for one in sent] == [1, 2, 3, 4, 5, 6]
+        assert [(await world.outcome(one)).offset for one in sent] == [1, 2, 3, 4, 5, 6]
         await producer.close()
 
     assert [count for *_, count in run(body).batches][:3] == [1, 3, 3]
@@ -389,10 +389,10 @@ def test_a_record_that_is_too_large_is_rejected_and_the_next_takes_its_sequence(
     async def body(world: World) -> None:
         world.broker.refuse_produce(10)
         producer = world.producer()
-        failed = await world.fate(producer.append("t", b"large"))
+        failed = await world.outcome(producer.append("t", b"large"))
         assert failed.failure_type is FailureType.MESSAGE_REJECTED
         assert isinstance(failed.__cause__, RecordRejectedError)
-        assert (await world.fate(producer.append("t", b"next"))).offset == 0
+        assert (await world.outcome(producer.append("t", b"next"))).offset == 0
         await producer.close()
 
     assert [sequence for *_, sequence, _ in run(body).batches] == [0, 0]
@@ -403,7 +403,7 @@ def test_delivery_timeout_without_any_broker() -> None:
         producer = world.producer(delivery_timeout_ms=4000, max_block_ms=3000)
         world.broker.refuses_connections = True
         begun_ms = world.runtime.now_ms()
-        failed = await world.fate(producer.append("t", b"v"))
+        failed = await world.outcome(producer.append("t", b"v"))
         assert isinstance(failed.__cause__, KafkaTimeoutError)
         assert failed.failure_type is FailureType.DELIVERY_FAILED
         assert 2900 <= world.runtime.now_ms() - begun_ms <= 4500
@@ -422,14 +422,14 @@ def test_an_unanswered_batch_ends_and_its_epoch_with_it(epoch: int, then: tuple[
 
     async def body(world: World) -> None:
         producer = world.producer(delivery_timeout_ms=5000, request_timeout_ms=2000)
-        assert (await world.fate(producer.append("t", b"u"))).offset == 0
+        assert (await world.outcome(producer.append("t", b"u"))).offset == 0
         producer.sender.take_identity(71, epoch)
         world.broker.scripts[0] += [lambda _, __: None] * 3
-        failed = await world.fate(producer.append("t", b"v"))
+        failed = await world.outcome(producer.append("t", b"v"))
         assert isinstance(failed.__cause__, KafkaTimeoutError)
         assert failed.__cause__.outcome_unknown
         world.broker.scripts[0].clear()
-        assert (await world.fate(producer.append("t", b"w"))).offset == 1
+        assert (await world.outcome(producer.append("t", b"w"))).offset == 1
         await producer.close()
 
     assert run(body).batches[-1] == then
@@ -441,7 +441,7 @@ def test_acks_0_does_not_wait_for_answers() -> None:
 
     async def body(world: World) -> None:
         producer = world.producer(acks=0, enable_idempotence=False)
-        assert (await world.fate(producer.append("t", b"v"))).offset == -1
+        assert (await world.outcome(producer.append("t", b"v"))).offset == -1
         await producer.close()
 
     assert run(body, broker).batches == [(-1, -1, -1, 1)]
@@ -468,7 +468,7 @@ def test_flush_waits_for_everything_sent_before() -> None:
         begun_ms = world.runtime.now_ms()
         await producer.flush(5000)
         assert world.runtime.now_ms() - begun_ms < 1000
-        assert all(chunk.fate(index) is not None for chunk, index in sent)
+        assert all(chunk.outcome(index) is not None for chunk, index in sent)
         await producer.close()
 
     run(body)
@@ -495,7 +495,7 @@ def test_the_end_of_a_partition_that_cannot_be_asked_for_is_told(caplog: pytest.
     async def body(world: World) -> None:
         world.broker.refuse_produce(46)
         producer = world.producer()
-        assert (await world.fate(producer.append("t", b"v"))).offset == -1
+        assert (await world.outcome(producer.append("t", b"v"))).offset == -1
         await world.runtime.sleep_ms(10)
         assert isinstance(producer.cluster.lasting_errors.latest(), UnsupportedVersionError)
         await producer.close()
@@ -513,7 +513,7 @@ def test_a_topic_without_a_leader_is_asked_for_with_pauses() -> None:
         await world.runtime.sleep_ms(20_000)
         asked = len(world.broker.asked(METADATA))
         assert 20_000 / 640 <= asked <= 20_000 / 640 + 10
-        assert sent[0].fate(sent[1]) is None
+        assert sent[0].outcome(sent[1]) is None
         with pytest.raises(ProduceFailedError):
             await producer.close(0)
 
@@ -531,7 +531,7 @@ def test_an_answer_that_comes_after_the_end_of_the_sender_changes_nothing(caplog
             return world.broker.produced(request)
 
         world.broker.scripts[0].append(answered_too_late)
-        failed = await world.fate(producer.append("t", b"v"))
+        failed = await world.outcome(producer.append("t", b"v"))
         assert "cancelled" in str(failed)
         await world.runtime.sleep_ms(100)
         counted = producer.metrics()
@@ -564,7 +564,7 @@ def test_the_pause_between_looks_at_metadata_begins_anew_after_a_success() -> No
     async def body(world: World) -> None:
         broker = world.broker
         producer = world.producer()
-        assert (await world.fate(producer.append("t", b"0"))).offset == 0
+        assert (await world.outcome(producer.append("t", b"0"))).offset == 0
         for number in range(1, 6):
             before, moved_ms = len(broker.asked(METADATA)), world.runtime.now_ms() + 300
 
@@ -572,7 +572,7 @@ def test_the_pause_between_looks_at_metadata_begins_anew_after_a_success() -> No
                 return broker.produced(request, code=NOT_LEADER if world.runtime.now_ms() < until_ms else 0)
 
             broker.answer_0 = moving  # type: ignore[method-assign]
-            assert (await world.fate(producer.append("t", b"v"))).offset == number
+            assert (await world.outcome(producer.append("t", b"v"))).offset == number
             looks.append(len(broker.asked(METADATA)) - before)
             await world.runtime.sleep_ms(2_000)  # the last pause is over
         await producer.close()

@@ -63,7 +63,7 @@ def test_a_cancelled_commit_may_have_left_one() -> None:
     async def body(world: World) -> None:
         producer = await started(world)
         producer.begin_transaction()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.scripts[END].append(lambda _, __: None)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
@@ -89,7 +89,7 @@ def test_until_the_next_epoch_is_there_nothing_is_enlisted() -> None:
             await producer.commit_transaction()
         await producer.abort_transaction()
         producer.begin_transaction()
-        failed = await world.fate(producer.append("t", b"v"))
+        failed = await world.outcome(producer.append("t", b"v"))
         assert isinstance(failed.__cause__, TransactionAbortableError)
         await producer.abort_transaction()
         world.broker.scripts[INIT].clear()

@@ -118,11 +118,11 @@ class Application:
             ]
         except AbortableError:
             return False
-        fates = [await self.world.fate(one) for _, one in sent]
+        fates = [await self.world.outcome(one) for _, one in sent]
         assert not self.broker.swallowed(
-            value for (value, _), fate in zip(sent, fates, strict=True) if isinstance(fate, RecordMetadata)
+            value for (value, _), outcome in zip(sent, fates, strict=True) if isinstance(outcome, RecordMetadata)
         )
-        return not any(isinstance(fate, KafkaError) for fate in fates)
+        return not any(isinstance(outcome, KafkaError) for outcome in fates)
 
     async def end(self, *, commit: bool) -> bool:
         """True when it is committed."""

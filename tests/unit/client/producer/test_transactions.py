@@ -109,7 +109,7 @@ def test_protocol_1_aborts_with_a_new_epoch() -> None:
     async def body(world: World) -> None:
         producer = await started(world)
         producer.begin_transaction()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         await producer.abort_transaction()
         assert producer.producer_epoch == 1
         producer.begin_transaction()
@@ -219,7 +219,7 @@ def test_refused_records_are_told_by_the_next_call(code: int) -> None:
         producer = await started(world)
         producer.begin_transaction()
         world.broker.refuse_produce(code)
-        failed = await world.fate(producer.append("t", b"v"))
+        failed = await world.outcome(producer.append("t", b"v"))
         assert failed.failure_type is FailureType.TRANSACTION_FAILED
         with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
@@ -237,7 +237,7 @@ def test_abort_right_after_a_timeout_needs_no_end_txn() -> None:
         producer = await started(world)
         producer.begin_transaction()
         world.broker.refuse_produce(47)
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         await producer.abort_transaction()
         assert producer.producer_epoch == 1
         await producer.close()
@@ -255,7 +255,7 @@ def test_what_comes_back_from_the_wire_is_not_sent_in_the_next_transaction() -> 
         late = producer.append("other", b"late")
         await world.runtime.sleep_ms(20)
         await producer.abort_transaction()
-        assert (await world.fate(late)).failure_type is FailureType.TRANSACTION_FAILED
+        assert (await world.outcome(late)).failure_type is FailureType.TRANSACTION_FAILED
         before = len(world.broker.batches)
         producer.begin_transaction()
         producer.append("t", b"next")
@@ -420,7 +420,7 @@ def test_close_aborts_what_is_open() -> None:
     async def body(world: World) -> None:
         producer = await started(world)
         producer.begin_transaction()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         await producer.close()
 
     assert [one.committed for one in run(body).asked(END)] == [False]
@@ -476,7 +476,7 @@ def test_close_waits_no_longer_than_it_was_told() -> None:
         producer = world.producer(transactional_id="x")
         await producer.init_transactions()
         producer.begin_transaction()
-        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        assert (await world.outcome(producer.append("t", b"v"))).offset == 0
         begun_ms = world.runtime.now_ms()
         with pytest.raises(KafkaTimeoutError, match="abort of the open transaction"):
             await producer.close(1500)
@@ -496,7 +496,7 @@ def test_an_accepted_new_epoch_proves_no_timeout(code: int, level: int) -> None:
         world.broker.ended_by_time = False
         producer = await started(world)
         producer.begin_transaction()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         refuse_end(world.broker, code)
         with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
@@ -517,9 +517,9 @@ def test_a_loss_within_a_transaction_is_told_from_its_timeout(code: int, level: 
         world.broker.ended_by_time = ended_by_time
         producer = await started(world)
         producer.begin_transaction()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.refuse_produce(code, log_start=-1, times=2)
-        await world.fate(producer.append("t", b"w"))
+        await world.outcome(producer.append("t", b"w"))
         with pytest.raises(KafkaError) as raised:
             await producer.commit_transaction()
         counted = producer.metrics()
@@ -543,7 +543,7 @@ def test_a_coordinator_that_does_not_tell_why_fails_the_commit() -> None:
         producer = await started(world, max_block_ms=2_000)
         producer.begin_transaction()
         world.broker.refuse_produce(47)
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.scripts[22] += [lambda version, request: None] * 50
         with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
@@ -562,7 +562,7 @@ def test_what_is_told_is_the_last_real_answer() -> None:
     async def body(world: World) -> None:
         producer = await started(world, max_block_ms=2_000)
         producer.begin_transaction()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.scripts[26] += [lambda version, request: EndTxnResponse(error_code=14)] * 50
         with pytest.raises(TransactionCommitFailedError, match="COORDINATOR_LOAD_IN_PROGRESS") as raised:
             await producer.commit_transaction()
@@ -592,7 +592,7 @@ def test_nobody_waits_for_records_of_a_transaction_that_failed() -> None:
         began_ms = world.runtime.now_ms()
         with pytest.raises(TransactionCommitFailedError, match="TOPIC_AUTHORIZATION_FAILED"):
             await producer.commit_transaction()
-        assert isinstance(await world.fate(waiting), ProduceFailedError)
+        assert isinstance(await world.outcome(waiting), ProduceFailedError)
         assert world.runtime.now_ms() - began_ms < 5_000
         await producer.close()
 

@@ -49,7 +49,7 @@ def test_below_version_2_time_and_coordinator_tell_a_timeout_from_a_takeover(
         answer_init(world.broker, 90)
         if call == "send":
             world.broker.refuse_produce(47)
-            await world.fate(producer.append("t", b"w"))
+            await world.outcome(producer.append("t", b"w"))
         with pytest.raises(told):
             await (producer.abort_transaction() if call == "abort" else producer.commit_transaction())
         with pytest.raises(told):

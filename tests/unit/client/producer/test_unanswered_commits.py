@@ -20,7 +20,7 @@ def test_an_unanswered_commit_can_be_repeated() -> None:
     async def body(world: World) -> None:
         producer = await started(world, max_block_ms=2000)
         producer.begin_transaction()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.scripts[END] += [cut] * 200
         with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
@@ -37,7 +37,7 @@ def test_an_abort_that_finds_the_unanswered_commit_says_so() -> None:
     async def body(world: World) -> None:
         producer = await started(world, max_block_ms=2000)
         producer.begin_transaction()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.scripts[END] += [cut] * 200
         with pytest.raises(TransactionCommitFailedError):
             await producer.commit_transaction()
@@ -59,7 +59,7 @@ def test_a_retry_that_is_refused_says_nothing_about_the_attempt_before(code: int
     async def body(world: World) -> None:
         producer = await started(world, max_block_ms=2000)
         producer.begin_transaction()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.scripts[END] += [cut, *[lambda *_: EndTxnResponse(error_code=code)] * 200]
         with pytest.raises(TransactionCommitFailedError, match="not known") as raised:
             await producer.commit_transaction()
@@ -77,7 +77,7 @@ def test_an_abort_says_so_too_when_its_question_was_not_answered_at_first() -> N
     async def body(world: World) -> None:
         producer = await started(world, max_block_ms=2000)
         producer.begin_transaction()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.scripts[END] += [cut] * 200
         with pytest.raises(TransactionCommitFailedError):
             await producer.commit_transaction()
@@ -102,7 +102,7 @@ FOUND_COMMITTED = [lambda *_: None, lambda *_: EndTxnResponse(error_code=48)]
 
 async def block(world: World, producer: ProducerCore, answers: Sequence[Any], *, commits: bool = False) -> None:
     async with TransactionBlock(producer, None):
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         world.broker.scripts[END] += answers
         if commits:
             await producer.commit_transaction()
@@ -138,7 +138,7 @@ def test_an_abort_in_the_background_ends_before_the_next_block(silent_ms: int) -
         producer = await started(world, max_block_ms=1_000, request_timeout_ms=2_000)
         with pytest.raises(TransactionCommitFailedError):
             await block(world, producer, [lambda *_: None] * 3)
-        owed = producer.owed_abort
+        owed = producer.background_abort
         assert owed is not None
         running = owed._task
         assert running is not None

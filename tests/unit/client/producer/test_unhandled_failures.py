@@ -220,7 +220,7 @@ def test_what_is_delivered_after_retries_is_no_failure() -> None:
 def test_a_defect_ends_the_producer_and_leaves_no_record_without_a_fate(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(world: World) -> None:
         producer = world.producer()
-        await world.fate(producer.append("t", b"v"))
+        await world.outcome(producer.append("t", b"v"))
         monkeypatch.setattr(producer.sender._answers, "settle", lambda *_: 1 / 0)
         producer.append("t", b"on the wire")
         with pytest.raises(ProduceFailedError, match="ZeroDivisionError"):
@@ -243,7 +243,7 @@ def test_a_cancelled_task_leaves_no_record_without_a_fate() -> None:
             task.cancel()
         await world.runtime.sleep_ms(0)
         for one in (wire, waiting):
-            assert isinstance(one[0].fate(one[1]), ProduceFailedError)
+            assert isinstance(one[0].outcome(one[1]), ProduceFailedError)
         with pytest.raises(ClosedError, match="event loop ended"):
             producer.append("t", b"later")
         with pytest.raises(ProduceFailedError, match="not delivered: 2"):
@@ -279,7 +279,7 @@ def test_a_record_without_a_place_does_not_fail_those_beside_it() -> None:
         ]
         with pytest.raises(ConfigurationError, match="partition is -1"):
             producer.append("t", b"e", partition=-1)
-        fates = [await world.fate(one) for one in sent]
+        fates = [await world.outcome(one) for one in sent]
         assert [isinstance(one, ProduceFailedError) for one in fates] == [False, True, False, False]
         assert "partition 9 of 't', which has 2" in str(fates[1])
         assert fates[3].partition == 1
@@ -296,7 +296,7 @@ def test_a_partitioner_that_fails_fails_its_record_only() -> None:
     async def body(world: World) -> None:
         producer = world.producer(linger_ms=100, partitioner=partitioner)
         sent = [producer.append("t", value) for value in (b"a", b"b", b"c", b"d")]
-        fates = [await world.fate(one) for one in sent]
+        fates = [await world.outcome(one) for one in sent]
         assert [isinstance(one, ProduceFailedError) for one in fates] == [False, False, True, True]
         assert fates[0].partition == 1
         assert "KeyError" in str(fates[3])

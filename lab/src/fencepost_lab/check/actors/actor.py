@@ -218,13 +218,13 @@ class Actor:
         try:
             await self.call(process, what, work)
         except (KafkaError, TaskCancelled) as error:
-            over = not isinstance(error, FatalError | TaskCancelled) and not producer.abort_is_owed
+            over = not isinstance(error, FatalError | TaskCancelled) and not producer.abort_is_pending
             if commit.invoked:
                 sessions.ended(commit, error, done=False)
             sessions.ended(sessions.invoke(Abort(process=process.who, transaction=name)), error, done=over)
             raise
         except ApplicationBroke:
-            over = not producer.abort_is_owed
+            over = not producer.abort_is_pending
             sessions.ended(sessions.invoke(Abort(process=process.who, transaction=name)), done=over)
             raise
         sessions.ended(commit)

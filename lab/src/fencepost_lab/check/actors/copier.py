@@ -130,7 +130,7 @@ class Copier(Actor):
             self.world.trace(f"{self.name} {copy.number} after all: {error}")
         except (AbortableError, RetriableError, ApplicationBroke, TaskCancelled) as error:
             self.world.trace(f"{self.name} {copy.number} failed: {type(error).__name__}: {error}")
-            if getattr(error, "outcome_unknown", None) is False and not producer.abort_is_owed:
+            if getattr(error, "outcome_unknown", None) is False and not producer.abort_is_pending:
                 copy.outcome = Outcome.ABORTED
             if work == self._copy_by_calls:
                 await self.abort(process, producer, copy, name)

@@ -138,7 +138,7 @@ class TransactionalWriter(Actor):
             self.world.trace(f"{self.name} {record.number} cancelled")
         except (AbortableError, RetriableError) as error:
             self.world.trace(f"{self.name} {record.number} failed: {type(error).__name__}: {error}")
-            if getattr(error, "outcome_unknown", None) is False and not producer.abort_is_owed:
+            if getattr(error, "outcome_unknown", None) is False and not producer.abort_is_pending:
                 record.outcome = Outcome.ABORTED
         else:
             record.outcome = Outcome.COMMITTED

@@ -97,8 +97,8 @@ def close_waits_for_polls(patches: Patches) -> None:
 def flush_ends_with_the_first_answer(patches: Patches) -> None:
     """A flush returns after the first answer, for any task's records."""
 
-    async def until(self: DeliveryReports, is_so: Callable[[], bool], deadline_ms: int | None) -> bool:
-        if not is_so():
+    async def until(self: DeliveryReports, condition: Callable[[], bool], deadline_ms: int | None) -> bool:
+        if not condition():
             self._progress.clear()
             await self._progress.wait(None)
         return True

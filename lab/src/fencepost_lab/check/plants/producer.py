@@ -45,7 +45,7 @@ def positions_kept_when_the_abort_fails(patches: Patches) -> None:
 
     async def fail(self: TransactionBlock, error: BaseException) -> bool:
         is_committed = await self._abort(error)
-        if not self._producer.abort_is_owed:
+        if not self._producer.abort_is_pending:
             self._forget()
         return is_committed
 

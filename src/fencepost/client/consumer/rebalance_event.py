@@ -12,25 +12,25 @@ from fencepost.client.types import TopicPartition
 
 
 @dataclass(slots=True)
-class News:
+class RebalanceEvent:
     """An event of a rebalance. `kind` is "assigned", "revoked" or "lost"."""
 
     kind: str
     partitions: list[TopicPartition]
     served: Event
-    told: bool = False  # the listener's method has begun, or there is none
+    was_delivered: bool = False  # the listener's method has begun, or there is none
 
-    async def tell(self, listener: RebalanceListener | None, call_user: CallUser, slow: SlowCalls) -> None:
+    async def deliver(self, listener: RebalanceListener | None, call_user: CallUser, slow: SlowCalls) -> None:
         """Call the listener. `slow` records a method that takes long. Raises the method's errors."""
         method = listener_method(listener, self.kind)
         begun_ms = slow.now_ms()
 
         def run() -> Any:
-            self.told = True
+            self.was_delivered = True
             return None if method is None else method(self.partitions)
 
         try:
             await (call_here if method is None else call_user)(run)
         finally:
             if method is not None:
-                slow.took("rebalance listener", method, slow.now_ms() - begun_ms)
+                slow.record_call("rebalance listener", method, slow.now_ms() - begun_ms)

@@ -41,7 +41,7 @@ class TransactionalConsumer(Protocol):
         ...
 
 
-class OwedAbort:
+class BackgroundAbort:
     """An abort that was not answered, repeated until it is. Each transactional producer has one instance."""
 
     def __init__(self, runtime: Runtime, transactions: ProducerTransactions) -> None:
