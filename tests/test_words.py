@@ -33,7 +33,7 @@ NO_VERBS = frozenset(
 SUMMARIES = frozenset({"property", "cached_property", "setter", "plant"})
 """Decorators of functions whose docstring describes a value, or the defect that the function plants."""
 LOGGED = frozenset({"debug", "info", "warning", "error", "exception", "critical", "failed"})
-"""Methods whose first argument is logged: those of loggers, and `Fence.failed`."""
+"""Methods whose first argument is logged: those of loggers, and `FailureGuard.failed`."""
 
 NOTE = re.compile(r"noqa|type:|pragma", re.IGNORECASE)
 

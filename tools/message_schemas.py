@@ -22,7 +22,7 @@ from tools.newer_schemas import newer
 # nobody is sent them who has not asked with one.
 OWN_FIELDS: dict[tuple[str, str], tuple[tuple[str, str, int, str], ...]] = {
     ("describe_transactions", "DescribeTransactionsRequest"): (
-        ("tell_ending", "bool", 10_000, "False"),
+        ("include_ending", "bool", 10_000, "False"),
         ("prepared_producer_id", "int64", 10_001, "-1"),
         ("prepared_producer_epoch", "int16", 10_002, "-1"),
     ),

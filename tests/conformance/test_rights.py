@@ -15,7 +15,7 @@ import pytest
 
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.security.acls import Binding, Operation, Pattern, Permission, ResourceType
-from fencepost.broker.security.authorizer import Acls, Policy, Who, authorize, authorize_any
+from fencepost.broker.security.authorizer import Acls, Policy, Requester, authorize, authorize_any
 from fencepost.protocol.messages import create_acls, delete_acls, describe_acls, find_coordinator, metadata
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -236,7 +236,11 @@ def test_any_mix_of_bindings_means_the_same_to_both(world: Secured, seed: int) -
         with world.connect(user) as client:
             assert _until(lambda who=client: ask.operations_of(who, topics), expected[user]) == expected[user]  # type: ignore[misc]
             # To write to some topic makes an idempotent producer.
-            code = 0 if authorize_any(Acls(bindings), CLOSED, Who(f"User:{user}", "127.0.0.1"), Op.WRITE, TOPIC) else 31
+            code = (
+                0
+                if authorize_any(Acls(bindings), CLOSED, Requester(f"User:{user}", "127.0.0.1"), Op.WRITE, TOPIC)
+                else 31
+            )
             assert _until(lambda who=client: who.init_producer_id(None).error_code, code) == code  # type: ignore[misc]
     doomed = [_all_on(name, Pattern.MATCH) for name in topics]
     with world.connect(ADMIN) as admin:
@@ -247,7 +251,7 @@ def test_any_mix_of_bindings_means_the_same_to_both(world: Secured, seed: int) -
 
 def _expected(acls: Acls, user: str, topics: Sequence[str]) -> dict[str, int]:
     """Bits of the operations by topic; 29 for one that may not be seen."""
-    who = Who(f"User:{user}", "127.0.0.1")
+    who = Requester(f"User:{user}", "127.0.0.1")
 
     def may(operation: Operation, topic: str) -> bool:
         return authorize(acls, CLOSED, who, operation, TOPIC, topic)

@@ -13,7 +13,7 @@ from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import Sync
 from fencepost.broker.effects import Close, Failed, Reply
-from fencepost.broker.metrics.fence import WorkFailed
+from fencepost.broker.metrics.failure_guard import WorkFailed
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codec import decode_response, encode_request

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from fencepost.broker.metrics.log_rate_limit import Pace
+from fencepost.broker.metrics.log_rate_limit import RateLimit
 from fencepost.broker.timing.clock import Clock
 
 __all__ = ["ClockWatch"]
@@ -24,12 +24,12 @@ class ClockWatch:
         self._clock = clock
         self._steady_ms = steady_ms
         self._jumped = jumped
-        self._set_back = Pace(_WARNING_PAUSE_MS)
+        self._set_back = RateLimit(_WARNING_PAUSE_MS)
 
     def now_ms(self) -> int:
         """Return the time in ms since 1970."""
         now_ms = self._clock.now_ms()
-        if self._clock.needs_a_look(_SET_BACK_MS):
+        if self._clock.has_moved(_SET_BACK_MS):
             self._look(now_ms)
         return now_ms
 

@@ -174,7 +174,7 @@ class Core(BrokerParts, ABC):
         """Handle an error of the disk: answer with an error, or close the connection if no response can have one."""
 
     @abstractmethod
-    def login_failed(self, connection: Connection, why: str) -> None:
+    def login_failed(self, connection: Connection, reason: str) -> None:
         """Log and count a failed login."""
 
     @abstractmethod
@@ -264,7 +264,7 @@ class Call:
             if not is_waiting:
                 early.append(result)
             elif connection.closed:
-                _tell_failure(self, request, result)
+                _log_failure(self, request, result)
             else:
                 self.go_on(request, lambda _: answer(result()), core.now.ms)
                 if not connection.closed:
@@ -288,11 +288,11 @@ class Call:
     def reply_and_close(self, response: Any) -> None:
         """Answer a failed login after a delay that slows down password guessing, then close the connection."""
 
-        def tell(now_ms: int) -> None:
+        def send(now_ms: int) -> None:
             self.reply(response)
             self.core.drop(now_ms, self.connection)
 
-        self.after(self.core.config.number("connection.failed.authentication.delay.ms"), tell)
+        self.after(self.core.config.number("connection.failed.authentication.delay.ms"), send)
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str, *, quiet: bool = False) -> bool:
         """Return true if the client has the right. A refusal is logged unless `quiet`."""
@@ -310,7 +310,7 @@ class Call:
             self.core.unanswered(self)
 
 
-def _tell_failure(call: Call, request: object, result: Callable[[], Any]) -> None:
+def _log_failure(call: Call, request: object, result: Callable[[], Any]) -> None:
     """Log the failure of a change whose client has disconnected."""
     try:
         result()

@@ -28,7 +28,7 @@ from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.effects import Close, Effect, Failed, GoOn, Reply
 from fencepost.broker.faults.table import FaultTable
-from fencepost.broker.metrics.log_rate_limit import Lines
+from fencepost.broker.metrics.log_rate_limit import SubjectRateLimits
 from fencepost.broker.security.login import Login, LoginState
 from fencepost.broker.security.mechanisms import LoginFailed
 from fencepost.broker.security.rights import ANONYMOUS
@@ -71,7 +71,10 @@ class BrokerCore(Core):
         self._faults = RequestFaults(FaultTable() if faults is None else faults)
         self._doubtful = InDoubtRequests(self.doubts)
         self._connections: dict[int, Connection] = {}
-        self._malformed, self._failed_logins = Lines("malformed requests"), Lines("failed logins")
+        self._malformed, self._failed_logins = (
+            SubjectRateLimits("malformed requests"),
+            SubjectRateLimits("failed logins"),
+        )
         self._effects: list[Effect] = []
         self.arrived_ms = 0
         self._answered: dict[tuple[int, int], int] = {}
@@ -146,13 +149,13 @@ class BrokerCore(Core):
     def take(self, connection: Connection, frame: memoryview, *, spared: bool = False) -> None:
         """Handle one frame now. `spared`: no fault rule applies to it."""
         now_ms = self.now.ms
-        if self.transactions.owing:
+        if self.transactions.unfinished_ids:
             self.follow_up()
         try:
-            if spared or not self._went_straight(now_ms, connection, frame):
+            if spared or not self._took_straight_path(now_ms, connection, frame):
                 self._handle(now_ms, connection, frame, spared)
         except MalformedMessage as error:
-            self.tell_malformed(now_ms, connection, error)
+            self.log_malformed(now_ms, connection, error)
             self.drop(now_ms, connection)
         except Exception as error:  # noqa: BLE001 - a failed request must not end other connections
             self.request_failed(connection, error)
@@ -199,7 +202,7 @@ class BrokerCore(Core):
     def time_jumped(self, now_ms: int, by_ms: int) -> None:
         """Shift all deadlines after a forward jump of the clock, so that they keep their remaining time."""
         self.metrics.count("time_jumps")
-        self.jumps.add(now_ms, by_ms)
+        self.clock_jumps.add(now_ms, by_ms)
         self.groups.coordinator.time_jumped(now_ms, by_ms)
         self.shares.time_jumped(by_ms)
 
@@ -211,8 +214,8 @@ class BrokerCore(Core):
         write = self.changes.next_write()
         if write is not None:
             self._effects.append(write)
-        if self.fence.failures:
-            self._effects += self.fence.take_failures()
+        if self.failure_guard.failures:
+            self._effects += self.failure_guard.take_failures()
         if self._answered:
             steady_ms = self.steady_ms()
             for (api_key, arrived_ms), times in self._answered.items():
@@ -229,9 +232,9 @@ class BrokerCore(Core):
 
         Call it after the effects were carried out. No request can see that this work is still pending.
         """
-        if not self.transactions.owing:
+        if not self.transactions.unfinished_ids:
             return False
-        self.transactions.write_owed(self.now.ms)
+        self.transactions.write_pending_markers(self.now.ms)
         self._settle()
         return True
 
@@ -350,7 +353,7 @@ class BrokerCore(Core):
             self.reset(connection)
         return len(doomed)
 
-    def _went_straight(self, now_ms: int, connection: Connection, frame: memoryview) -> bool:
+    def _took_straight_path(self, now_ms: int, connection: Connection, frame: memoryview) -> bool:
         """Return true if the straight path of the API handled the request.
 
         Only the general path supports logins, ACLs, quotas, fault rules and records in doubt. If one of them applies,
@@ -432,7 +435,7 @@ class BrokerCore(Core):
         else:
             self.answer(call, refusal(request, failure_code(error, SERVED[call.api_key].log_failure)))
 
-    def tell_malformed(self, now_ms: int, connection: Connection, error: Exception) -> None:
+    def log_malformed(self, now_ms: int, connection: Connection, error: Exception) -> None:
         """Log that a connection is closed because of invalid bytes.
 
         Each cause is logged at a limited rate, because clients reconnect.
@@ -440,13 +443,13 @@ class BrokerCore(Core):
         if (end := self._malformed.hit(now_ms, connection.host, str(error))) is not None:
             _log.warning("closing connection %s: %s%s", connection, error, end)
 
-    def login_failed(self, connection: Connection, why: str) -> None:
+    def login_failed(self, connection: Connection, reason: str) -> None:
         """Log a failed login. Each name and address is logged at a limited rate."""
         self.metrics.count("failed_logins")
-        tried = "" if connection.login is None else connection.login.tried[:_MOST_SHOWN]
-        if (end := self._failed_logins.hit(self.now.ms, connection.host, tried)) is not None:
-            who = f" as {tried!r}" if tried else ""
-            _rights_log.info("%s failed to log in%s: %s%s", connection, who, why, end)
+        claimed_name = "" if connection.login is None else connection.login.claimed_name[:_MOST_SHOWN]
+        if (end := self._failed_logins.hit(self.now.ms, connection.host, claimed_name)) is not None:
+            who = f" as {claimed_name!r}" if claimed_name else ""
+            _rights_log.info("%s failed to log in%s: %s%s", connection, who, reason, end)
 
     def request_failed(self, connection: Connection, error: Exception) -> None:
         """Close the connection of a request that raised an unexpected exception."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import Sync
-from fencepost.broker.metrics.fence import WorkFailed
+from fencepost.broker.metrics.failure_guard import WorkFailed
 from fencepost.values import Value
 
 __all__ = ["Close", "Effect", "Failed", "GoOn", "Reply"]

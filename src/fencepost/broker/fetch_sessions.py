@@ -42,7 +42,7 @@ class PartitionReader:
         """Key of the partition in its session."""
         return (self.topic if self.topic_id is None else self.topic_id, self.request.partition)
 
-    def has_news(self, result: FetchPartitionResult) -> bool:
+    def has_changes(self, result: FetchPartitionResult) -> bool:
         """Return true if the response must contain this result."""
         return bool(
             len(result.records)
@@ -52,7 +52,7 @@ class PartitionReader:
             or result.log_start_offset != self.log_start_offset
         )
 
-    def told(self, result: FetchPartitionResult) -> None:
+    def record_reported(self, result: FetchPartitionResult) -> None:
         """Record a reported result. After an error the next good result is always reported."""
         self.high_watermark = -1 if result.error_code else result.high_watermark
         self.log_start_offset = result.log_start_offset
@@ -72,7 +72,7 @@ class FetchSession:
     epoch: int = INITIAL_EPOCH + 1
     readers: dict[Key, PartitionReader] = field(default_factory=dict)
 
-    def tell(
+    def changed_results(
         self, pairs: Iterable[tuple[PartitionReader, FetchPartitionResult]]
     ) -> Iterator[tuple[PartitionReader, FetchPartitionResult]]:
         """Yield the results that the response must contain, and record them as reported.
@@ -80,9 +80,9 @@ class FetchSession:
         A partition with records moves to the end of the order, so that none starves.
         """
         for reader, result in pairs:
-            if not reader.has_news(result):
+            if not reader.has_changes(result):
                 continue
-            reader.told(result)
+            reader.record_reported(result)
             if len(result.records) and self.readers.get(key := reader.key) is reader:
                 del self.readers[key]
                 self.readers[key] = reader
@@ -174,7 +174,7 @@ class FetchSessions:
         """
         readers = {}
         for reader, result in pairs:
-            reader.told(result)
+            reader.record_reported(result)
             readers[reader.key] = reader
         if len(self._sessions) >= self._slots and not self._evict(now_ms, len(readers)):
             return NO_SESSION

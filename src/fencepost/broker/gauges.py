@@ -6,7 +6,7 @@ from fencepost.broker.api.apis import SERVED
 from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
 from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.parts import BrokerParts
-from fencepost.broker.topic_gauges import group_lags, look_at_topics
+from fencepost.broker.topic_gauges import group_lags, topic_numbers
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = ["take_snapshot"]
@@ -14,7 +14,7 @@ __all__ = ["take_snapshot"]
 
 def take_snapshot(core: BrokerParts, now_ms: int, **gauges: float) -> Snapshot:
     """Return the core's counters, gauges and latencies. `gauges` are those of the core's shell."""
-    topics, lags = look_at_topics(core), group_lags(core)
+    topics, lags = topic_numbers(core), group_lags(core)
     disk_total, disk_free = core.files.space()
     return Snapshot(
         counters=dict(core.metrics.values),
@@ -70,5 +70,5 @@ def _transactions(core: BrokerParts, now_ms: int) -> dict[str, float]:
         "transactions_ending": sum(each.state in PREPARED for each in states),
         "oldest_transaction_seconds": max((now_ms - each.start_ms for each in others), default=0) / 1000,
         "oldest_two_phase_seconds": max((now_ms - each.start_ms for each in exempt), default=0) / 1000,
-        "markers_owed": len(coordinator.marker_work()),
+        "markers_pending": len(coordinator.marker_work()),
     }

@@ -24,8 +24,8 @@ from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.log.decompression_budget import DecompressionBudget
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.failed_writes import FailedWrites
-from fencepost.broker.metrics.fence import Fence
-from fencepost.broker.metrics.log_rate_limit import Pace, Paces
+from fencepost.broker.metrics.failure_guard import FailureGuard
+from fencepost.broker.metrics.log_rate_limit import RateLimit, RateLimits
 from fencepost.broker.metrics.pushed import PushedMetrics
 from fencepost.broker.metrics.refusals import Refusals
 from fencepost.broker.security.bearer import TokenRules
@@ -36,15 +36,15 @@ from fencepost.broker.settings.dynamic import DynamicSettings
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.share.share_partitions import SharePartitions
 from fencepost.broker.throttling import Throttling
-from fencepost.broker.timing.alarm import Alarm
-from fencepost.broker.timing.clock import Jumps, Now
+from fencepost.broker.timing.clock import ClockJumps, CoreTime
+from fencepost.broker.timing.deadline_signal import DeadlineSignal
 from fencepost.broker.timing.timers import Timer, Timers
 from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.cleaner import Cleaner
+from fencepost.broker.topics.deleted_file_monitor import DeletedFileMonitor
 from fencepost.broker.topics.durability import Durability
 from fencepost.broker.topics.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from fencepost.broker.topics.opening import note_recovery
-from fencepost.broker.topics.presence import Presence
 from fencepost.broker.topics.topic import Partition
 
 __all__ = ["BROKER_ID", "BrokerParts"]
@@ -79,15 +79,15 @@ class BrokerParts:
         self.data_directory = data_directory
         self.config = config
         self.new_uuid = new_uuid
-        self.now = Now()
-        self.jumps = Jumps()
+        self.now = CoreTime()
+        self.clock_jumps = ClockJumps()
         self.metrics = Metrics()
-        self.fence = Fence(self.metrics, lambda: self.now.ms)
-        self.alarm = Alarm()
+        self.failure_guard = FailureGuard(self.metrics, lambda: self.now.ms)
+        self.deadline_signal = DeadlineSignal()
         """Set when something is due earlier than before."""
         self._is_settling = False
-        self.timers = Timers(self._timer_failed, self.alarm)
-        self._waits = Timers(self._timer_failed, self.alarm)
+        self.timers = Timers(self._timer_failed, self.deadline_signal)
+        self._waits = Timers(self._timer_failed, self.deadline_signal)
         self._steady_ms = steady_ms
         self.steady_ms: Callable[[], int] = (lambda: self.now.ms) if steady_ms is None else steady_ms
         """The clock that never jumps, for what takes time and is not written down."""
@@ -100,10 +100,10 @@ class BrokerParts:
         self.throttling = Throttling()
         self.telemetry = Instances(lambda: self.settings.subscriptions)
         self.pushed_metrics = PushedMetrics()
-        self.unread_telemetry = Pace()
-        self.refused_sequences = Paces()
+        self.unread_telemetry = RateLimit()
+        self.refused_sequences = RateLimits()
         self.failed_writes = FailedWrites(self.metrics, logging.getLogger("fencepost.broker.produce"))
-        self.durability = Durability(config.waits_for_fsync, self.advanced, self.fence)
+        self.durability = Durability(config.waits_for_fsync, self.advanced, self.failure_guard)
         self.refused_topics = Refusals(self.metrics, "refused_topics", _log)
         self.topics = TopicCatalogue(
             files, config, new_uuid, self.now, self._log_opened, self._next_producer_id, self._in_background
@@ -120,12 +120,12 @@ class BrokerParts:
             self.timers,
             self.now,
             self.metrics,
-            self.fence,
+            self.failure_guard,
             begin=self._in_background,
             owned_producer_ids=self.transactions.coordinator.owned_producer_ids,
             compacted=self._compacted,
         )
-        self.presence = Presence(files, self.topics, self.durability)
+        self.deleted_file_monitor = DeletedFileMonitor(files, self.topics, self.durability)
         slots = config.number("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, _SESSION_EVICTION_MS, lambda: new_uuid().int & 0x7FFF_FFFF)
         self.answer_room: Callable[[], int] = lambda: _UNBOUNDED
@@ -142,7 +142,7 @@ class BrokerParts:
             self.topics,
             self.settings,
             new_uuid=self.new_uuid,
-            alarm=self.alarm,
+            deadline_signal=self.deadline_signal,
         )
 
     def _make_shares(self) -> SharePartitions:
@@ -153,7 +153,7 @@ class BrokerParts:
             self.advanced,
             self.metrics,
             most_sessions=self.config.number("group.share.max.share.sessions"),
-            alarm=self.alarm,
+            deadline_signal=self.deadline_signal,
         )
 
     def _reserve_producer_ids(self, change: Change[None]) -> None:
@@ -170,7 +170,7 @@ class BrokerParts:
 
     def _change_failed(self, change: object, error: Exception) -> None:
         name = getattr(change, "__qualname__", change)
-        self.fence.failed(f"a change of small files ({name})", error, "It is not answered")
+        self.failure_guard.failed(f"a change of small files ({name})", error, "It is not answered")
 
     def _in_background(self, change: Change[Any], done: Done = lambda result: result()) -> None:
         self.changes.begin(change, done, in_background=True)
@@ -185,10 +185,10 @@ class BrokerParts:
             self.metrics,
             self.doubts,
             allocate_producer_id=self.meta.allocate_producer_id,
-            jumps=self.jumps,
+            clock_jumps=self.clock_jumps,
             offsets_decided=self._offsets_decided,
             begin=self._in_background,
-            alarm=self.alarm,
+            deadline_signal=self.deadline_signal,
         )
 
     def _offsets_decided(
@@ -203,7 +203,15 @@ class BrokerParts:
     def _runtime(self, topic: str, name: str) -> CoordinatorRuntime:
         log = logging.getLogger(f"fencepost.broker.{name}")
         return CoordinatorRuntime(
-            topic, log, self.files, self.topics, self.durability, self.timers, self.metrics, self.doubts, self.fence
+            topic,
+            log,
+            self.files,
+            self.topics,
+            self.durability,
+            self.timers,
+            self.metrics,
+            self.doubts,
+            self.failure_guard,
         )
 
     def open(self, now_ms: int) -> None:
@@ -254,7 +262,7 @@ class BrokerParts:
 
     def settle_files_later(self, now_ms: int) -> None:
         """Write small files again that the disk refused, every second until it succeeds."""
-        if self.files.owes and not self._is_settling:
+        if self.files.has_pending_writes and not self._is_settling:
             self._is_settling = True
             self.timers.at(now_ms + _SETTLE_MS, self._settle_files)
 
@@ -322,7 +330,7 @@ class BrokerParts:
         return highest
 
     def _timer_failed(self, error: Exception, action: Callable[[int], None]) -> None:
-        self.fence.failed(f"due work ({action})", error, "It is not done")
+        self.failure_guard.failed(f"due work ({action})", error, "It is not done")
 
     def _log_opened(self, partition: Partition) -> None:
         note_recovery(partition, self.metrics)
@@ -332,7 +340,7 @@ class BrokerParts:
             self.transactions.log_opened(self.now.ms, partition)
         except Exception as error:  # noqa: BLE001 - the log itself is open
             follows = "Transactions that a loss of power left open in it stay open until the next start"
-            self.fence.failed(f"looking for open transactions in {partition.directory}", error, follows)
+            self.failure_guard.failed(f"looking for open transactions in {partition.directory}", error, follows)
 
     def _apply_retention(self, now_ms: int) -> None:
         self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)

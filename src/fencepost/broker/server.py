@@ -26,8 +26,8 @@ from fencepost.broker.faults.files import FaultyFiles
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.gauges import take_snapshot
 from fencepost.broker.metrics.counters import Snapshot
-from fencepost.broker.metrics.fence import WorkFailed
-from fencepost.broker.metrics.log_rate_limit import Lines, Pace
+from fencepost.broker.metrics.failure_guard import WorkFailed
+from fencepost.broker.metrics.log_rate_limit import RateLimit, SubjectRateLimits
 from fencepost.broker.network.admission import Admission, connections_for
 from fencepost.broker.network.doors import Doors
 from fencepost.broker.network.key_source import KeySource
@@ -101,8 +101,8 @@ class BrokerServer:
             config.number("max.connections.per.ip"),
             config.number("connections.max.idle.ms"),
         )
-        self._refused, self._displaced, self._postponed = Pace(), Pace(), Pace()
-        self._handshakes = Lines("failed handshakes")
+        self._refused, self._displaced, self._postponed = RateLimit(), RateLimit(), RateLimit()
+        self._handshakes = SubjectRateLimits("failed handshakes")
         self.now_ms = ClockWatch(self.clock, _steady_ms, self._time_jumped).now_ms
         """The broker's time, milliseconds since the epoch."""
         self._stopping = False
@@ -116,7 +116,7 @@ class BrokerServer:
         self._threads = SyncThreads()
         self._syncing: asyncio.Task[None] | None = None
         self._writing: asyncio.Task[None] | None = None
-        self._slow_disk = Pace(60_000)
+        self._slow_disk = RateLimit(60_000)
         self._moving = asyncio.Lock()
         self._lock = -1
         self._files: SystemFiles | None = None
@@ -162,7 +162,7 @@ class BrokerServer:
             self._leave_directory()
             raise
         self.address = (self.listeners[0].host, self.listeners[0].port)
-        self._look_at_place()
+        self._check_directory()
         self.pump()
 
     async def stop(self, *, clean: bool = True) -> None:
@@ -205,17 +205,17 @@ class BrokerServer:
         self._perform()
         while self.core.follow_up():
             self._perform()
-        if self.core.alarm.is_set and not self._stopping:
+        if self.core.deadline_signal.is_set and not self._stopping:
             # While time stands still, only clients' waiting times are due.
             due = (None if self.clock.frozen else self.core.next_deadline_ms(), self.core.next_wait_ms())
-            self.core.alarm.is_set = False
+            self.core.deadline_signal.is_set = False
             if due != self._timer_due:
                 self._set_timer(*due)
 
     def _look_again(self) -> None:
         """Ask the core for all its deadlines at the next `pump`."""
         self._timer_due = (None, None)
-        self.core.alarm.is_set = True
+        self.core.deadline_signal.is_set = True
 
     def _perform(self) -> None:
         effects = self.core.take_effects()
@@ -356,11 +356,11 @@ class BrokerServer:
         """Call `action` after a delay."""
         return self._loop.call_later(delay_s, action)
 
-    def handshake_failed(self, listener: Listener, host: str, why: str) -> None:
+    def handshake_failed(self, listener: Listener, host: str, reason: str) -> None:
         """Log and count a failed TLS handshake."""
         self.core.metrics.count("failed_handshakes")
-        if (end := self._handshakes.hit(_steady_ms(), listener.name, host, why)) is not None:
-            _log.warning("listener %s: a client at %s is refused: %s%s", listener.name, host, why, end)
+        if (end := self._handshakes.hit(_steady_ms(), listener.name, host, reason)) is not None:
+            _log.warning("listener %s: a client at %s is refused: %s%s", listener.name, host, reason, end)
 
     def untaken(self, connection_id: int, untaken_bytes: int) -> None:
         """Note the number of written bytes that the client has not read."""
@@ -452,10 +452,10 @@ class BrokerServer:
                 return
             self.pump()
 
-    def _look_at_place(self) -> None:
+    def _check_directory(self) -> None:
         """Check the data directory periodically, because without a sync nothing else would detect its loss."""
-        if self._is_in_place(self.core.presence.look):
-            self._place_timer = self._loop.call_later(_LOOK_S, self._look_at_place)
+        if self._is_in_place(self.core.deleted_file_monitor.check_next):
+            self._place_timer = self._loop.call_later(_LOOK_S, self._check_directory)
 
     def _is_in_place(self, look: Callable[[], None] = lambda: None) -> bool:
         """Return true if the data directory still exists and `look` finds it complete. Stop the broker otherwise."""
@@ -472,7 +472,7 @@ class BrokerServer:
     async def _sync(self, effect: Sync) -> None:
         began_ms = _steady_ms()
         try:
-            failed = await self._sync_until_told(effect.files)
+            failed = await self._run_syncs(effect.files)
             took_ms = _steady_ms() - began_ms
             self.core.metrics.syncs.add(took_ms)
             self._note_slowness(took_ms)
@@ -508,7 +508,7 @@ class BrokerServer:
                 *(took_ms, times, _SLOW_MS),
             )
 
-    async def _sync_until_told(self, files: Sequence[File]) -> list[tuple[File, OSError]]:
+    async def _run_syncs(self, files: Sequence[File]) -> list[tuple[File, OSError]]:
         """Sync the files.
 
         Return those that failed, with their errors.

@@ -18,7 +18,7 @@ from fencepost.broker.metrics.traffic import TopicTraffic
 from fencepost.broker.parts import BrokerParts
 from fencepost.broker.share.share_partitions import reads_committed
 
-__all__ = ["MOST_OFFSETS", "MOST_SERIES", "MOST_TOPICS", "GroupLags", "TopicNumbers", "group_lags", "look_at_topics"]
+__all__ = ["MOST_OFFSETS", "MOST_SERIES", "MOST_TOPICS", "GroupLags", "TopicNumbers", "group_lags", "topic_numbers"]
 
 MOST_TOPICS: Final = 1_000
 MOST_SERIES: Final = 2_000
@@ -57,7 +57,7 @@ class GroupLags(NamedTuple):
     hidden: int
 
 
-def look_at_topics(core: BrokerParts) -> TopicNumbers:
+def topic_numbers(core: BrokerParts) -> TopicNumbers:
     """Return the numbers of all topics, in bounds."""
     logs: dict[tuple[str, int], LogExtent] = {}
     lags: dict[tuple[str, int], int] = {}

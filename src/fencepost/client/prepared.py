@@ -75,8 +75,8 @@ def judge(prepared: PreparedTransaction, state: TransactionState | None, *, own_
         words = f"DescribeTransactions was answered {describe(state.error_code)}"
         return PreparedAnswer(Ending.UNKNOWN, None, words)
     words = f"the id is {state.transaction_state} with {state.producer_id}:{state.producer_epoch}"
-    ending = Ending(state.ending) if state.ending in list(Ending) else Ending.NOT_TOLD
-    if ending in (Ending.NOT_TOLD, Ending.UNKNOWN):
+    ending = Ending(state.ending) if state.ending in list(Ending) else Ending.NOT_REPORTED
+    if ending in (Ending.NOT_REPORTED, Ending.UNKNOWN):
         ending = _by_state(prepared, state, own_epochs=own_epochs)
     ended_by = PreparedTransaction(state.producer_id, state.producer_epoch) if ending is Ending.OPEN else None
     return PreparedAnswer(ending, ended_by, words)

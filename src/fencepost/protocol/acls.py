@@ -59,11 +59,11 @@ class AclPermission(IntEnum):
     ALLOW = 3
 
 
-_NOT_TOLD: Final = -(2**31)
+_NOT_REPORTED: Final = -(2**31)
 
 
 def operations_in(bits: int) -> frozenset[AclOperation] | None:
     """Return the operations of a bit set (KIP-430); None if the broker does not report them."""
-    if bits == _NOT_TOLD:
+    if bits == _NOT_REPORTED:
         return None
     return frozenset(operation for operation in AclOperation if bits >> operation & 1)

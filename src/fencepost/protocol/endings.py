@@ -14,7 +14,7 @@ __all__ = ["Ending"]
 class Ending(IntEnum):
     """Outcome of the transaction that used one (producer id, epoch) pair. The numbers are on the wire."""
 
-    NOT_TOLD = 0
+    NOT_REPORTED = 0
     """The broker does not have the field, or the request did not ask for it."""
     OPEN = 1
     COMMITTED = 2

@@ -183,7 +183,7 @@ class Comparison:
             ]
         if api_key == DESCRIBE_TRANSACTIONS:
             for request in requests:
-                request.tell_ending = False  # our own clients ask so (a tagged field), and Kafka skips it
+                request.include_ending = False  # our own clients ask so (a tagged field), and Kafka skips it
         if api_key == INIT_PRODUCER_ID and self._would_abort_at_kafka_only(requests[0]):
             return
         if api_key == PRODUCE and self._would_begin_at_kafka_only(version, focus, requests[1]):

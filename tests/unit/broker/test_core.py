@@ -207,7 +207,7 @@ def test_lines_about_malformed_requests_have_a_bound_whatever_is_in_them(
         driver.core.connected(driver.now_ms, connection, ("127.0.0.1", 9092), ("10.0.0.1", 60_000))
         known = driver.core.connection(connection)
         assert known is not None
-        driver.core.tell_malformed(driver.now_ms, known, refused_size(-connection, 100, {}))
+        driver.core.log_malformed(driver.now_ms, known, refused_size(-connection, 100, {}))
 
     for number in range(10, 510):
         refuse(number)

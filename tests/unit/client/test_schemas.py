@@ -27,7 +27,9 @@ ORDER = json.dumps(
         "fields": [{"name": "id", "type": "long"}, {"name": "what", "type": ["null", "string"], "default": None}],
     }
 )
-WHO = json.dumps({"title": "Who", "type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
+WHO = json.dumps(
+    {"title": "Requester", "type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+)
 
 
 @pytest.fixture(scope="module")

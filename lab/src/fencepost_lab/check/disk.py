@@ -17,7 +17,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from fencepost.broker.disk.owed import OwedWrites
+from fencepost.broker.disk.pending_writes import PendingWrites
 from fencepost.protocol.cursor import Buffer
 
 __all__ = ["MemoryDisk", "MemoryFile", "PowerCut"]
@@ -191,7 +191,7 @@ class MemoryDisk:
         self.is_out_of_descriptors = False
         """True if no file can be opened."""
         self._reserved = False
-        self._owed = OwedWrites(self._write_atomic, self._remove_durably)
+        self._pending_writes = PendingWrites(self._write_atomic, self._remove_durably)
 
     # Faults
 
@@ -245,7 +245,7 @@ class MemoryDisk:
         self.age += 1
         self._changes_left = None
         self._write_failures, self._sync_failures, self._read_failures = [], [], []
-        self._owed.forget_all()
+        self._pending_writes.forget_all()
 
     def crash(self, seed: int) -> None:
         """Lose power: a mixture of the unsynced data survives, chosen by `seed`."""
@@ -344,7 +344,7 @@ class MemoryDisk:
         self._directories.update("/".join(parts[: n + 1]) for n in range(len(parts)))
 
     def remove(self, path: str) -> None:
-        self._owed.forget(path)
+        self._pending_writes.forget(path)
         self._remove(path)
 
     def _remove(self, path: str) -> None:
@@ -355,13 +355,13 @@ class MemoryDisk:
             self._files.take(path)
 
     def remove_tree(self, path: str) -> None:
-        self._owed.forget(path)
+        self._pending_writes.forget(path)
         for name in self._below(path):
             self._remove(name)
         self._directories = {d for d in self._directories if d != path and not d.startswith(f"{path}/")}
 
     def rename(self, old: str, new: str) -> None:
-        self._owed.forget(old)
+        self._pending_writes.forget(old)
         self.before_change(old)
         node = self._files.take(old)
         if node is not None:
@@ -388,21 +388,21 @@ class MemoryDisk:
         return bytes(node.data)
 
     @property
-    def owes(self) -> bool:
-        return bool(self._owed)
+    def has_pending_writes(self) -> bool:
+        return bool(self._pending_writes)
 
-    def owe(self, path: str, data: bytes) -> None:
-        self._owed.add(path, data)
+    def write_later(self, path: str, data: bytes) -> None:
+        self._pending_writes.add(path, data)
 
     def settle(self) -> None:
-        self._owed.settle_all()
+        self._pending_writes.settle_all()
 
     def _remove_durably(self, path: str) -> None:
         self._remove(path)
         self.sync_directory(path.rpartition("/")[0])
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        self._owed.settle(path)
+        self._pending_writes.settle(path)
         self._write_atomic(path, data)
 
     def _write_atomic(self, path: str, data: bytes) -> None:

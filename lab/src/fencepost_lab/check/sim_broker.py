@@ -13,7 +13,7 @@ from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import File, Sync
 from fencepost.broker.effects import Close, Failed, GoOn, Reply
-from fencepost.broker.metrics.fence import WorkFailed
+from fencepost.broker.metrics.failure_guard import WorkFailed
 from fencepost.broker.network import backpressure
 from fencepost.broker.network.backpressure import UNTAKEN_BYTES, Answers
 from fencepost.broker.settings.values import BrokerConfig
@@ -258,7 +258,7 @@ class SimBroker:
             self.crash(power=False)
         else:
             self._perform(core)
-            if core.transactions.owing:
+            if core.transactions.unfinished_ids:
                 self._do(core, lambda _: core.follow_up())
 
     def _synced(self, core: BrokerCore, sync: Sync) -> None:
@@ -288,10 +288,10 @@ class SimBroker:
 
     def _set_timer(self, core: BrokerCore) -> None:
         """Schedule the next wake-up by the earlier of the broker's wall clock and its monotonic clock."""
-        if not core.alarm.is_set:
+        if not core.deadline_signal.is_set:
             return
         due = (core.next_deadline_ms(), core.next_wait_ms())
-        core.alarm.is_set = False
+        core.deadline_signal.is_set = False
         if due == self._due:
             return
         self._due = due
@@ -306,5 +306,5 @@ class SimBroker:
         if core is not self._core or self._due != due:
             return
         self._due = (None, None)
-        core.alarm.is_set = True
+        core.deadline_signal.is_set = True
         self._do(core, core.on_time)

@@ -14,7 +14,7 @@ from fencepost.broker.log.reading import Gap
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
-from fencepost.broker.topics.opening import tell_damage
+from fencepost.broker.topics.opening import log_damage
 from fencepost.broker.topics.topic import Partition
 from fencepost.protocol.logs.partitioning import coordinator_partition
 
@@ -36,7 +36,7 @@ class CorruptionGuard:
 
     def found(self, partition: Partition, gap: Gap) -> None:
         """Note a range of an internal topic that cannot be read."""
-        tell_damage(partition, self._metrics, *gap)
+        log_damage(partition, self._metrics, *gap)
         if partition.topic.name == CONSUMER_OFFSETS:
             self._offsets.add(partition.index)
             self.exist = True

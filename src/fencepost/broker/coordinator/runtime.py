@@ -17,7 +17,7 @@ from fencepost.broker.disk.files import Files
 from fencepost.broker.log.reading import Gap, batches_of
 from fencepost.broker.log.results import Appended, Rejected
 from fencepost.broker.metrics.counters import Metrics
-from fencepost.broker.metrics.fence import Fence
+from fencepost.broker.metrics.failure_guard import FailureGuard
 from fencepost.broker.metrics.refusals import Refusals
 from fencepost.broker.timing.timers import Timers
 from fencepost.broker.topics.catalogue import TopicCatalogue
@@ -50,7 +50,7 @@ class CoordinatorRuntime:
         timers: Timers,
         metrics: Metrics,
         doubts: CorruptionGuard,
-        fence: Fence,
+        failure_guard: FailureGuard,
     ) -> None:
         self._topic = topic
         self._log = log
@@ -60,7 +60,7 @@ class CoordinatorRuntime:
         self._timers = timers
         self._metrics = metrics
         self._doubts = doubts
-        self.fence = fence
+        self.failure_guard = failure_guard
         self._rests_until_ms = 0
 
     def index_of(self, key: str) -> int:
@@ -151,7 +151,7 @@ class CoordinatorRuntime:
             self._failed(error)
             self.again(now_ms, partial(self.until_done, action))
         except Exception as error:  # noqa: BLE001 - it is told
-            self.fence.failed(f"a write to {self._topic} ({action})", error, "It is not written")
+            self.failure_guard.failed(f"a write to {self._topic} ({action})", error, "It is not written")
 
     def on_time(
         self, now_ms: int, due: Callable[[int], Iterable[Decision]], apply: Callable[[int, Decision], object]
@@ -175,7 +175,7 @@ class CoordinatorRuntime:
                 self._failed(error)
                 self._rests_until_ms = now_ms + RETRY_MS
             except Exception as error:  # noqa: BLE001 - it is told
-                self.fence.failed(f"due work of {self._topic}", error, "It is tried again when it is due again")
+                self.failure_guard.failed(f"due work of {self._topic}", error, "It is tried again when it is due again")
 
     def next_deadline_ms(self, due_ms: int | None) -> int | None:
         """Return the time of the next work for `on_time`, given the earliest deadline."""

@@ -102,14 +102,14 @@ class Files(Protocol):
         """
 
     @property
-    def owes(self) -> bool:
+    def has_pending_writes(self) -> bool:
         """True if `settle` has work."""
 
-    def owe(self, path: str, data: bytes) -> None:
+    def write_later(self, path: str, data: bytes) -> None:
         """Let `settle` replace the file by these bytes."""
 
     def settle(self) -> None:
-        """Write all owed bytes. Raises OSError if some are still owed. Another thread may call it."""
+        """Write all pending bytes. Raises OSError if some stay pending. Another thread may call it."""
 
     def sync_directory(self, path: str) -> None:
         """Make creations and removals in this directory durable."""

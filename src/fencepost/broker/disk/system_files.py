@@ -19,7 +19,7 @@ import stat
 import threading
 
 from fencepost.broker.disk.files import OutcomeUnknown, is_full
-from fencepost.broker.disk.owed import OwedWrites
+from fencepost.broker.disk.pending_writes import PendingWrites
 from fencepost.protocol.cursor import Buffer
 
 __all__ = ["SystemFile", "SystemFiles", "default_max_open", "descriptor_limit", "is_present", "raise_descriptor_limit"]
@@ -250,8 +250,8 @@ class SystemFiles:
         self._open_lock = threading.Lock()  # for `_open`, because several threads close logs at the end
         self._has_reserve = False
         self._used_reserve = False  # for small files on a full disk, and not reserved again yet
-        self._owed = OwedWrites(self._write_atomic, self._remove_durably)
-        self._owed_lock = threading.RLock()  # settle() runs in another thread
+        self._pending_writes = PendingWrites(self._write_atomic, self._remove_durably)
+        self._pending_lock = threading.RLock()  # settle() runs in another thread
         os.makedirs(self.root, mode=_DIRECTORY_MODE, exist_ok=True)
 
     def opened(self, file: SystemFile) -> None:
@@ -301,7 +301,7 @@ class SystemFiles:
         os.makedirs(self._absolute(path), mode=_DIRECTORY_MODE, exist_ok=True)
 
     def remove(self, path: str) -> None:
-        self._owes_no_more(path)
+        self._drop_pending(path)
         try:
             os.remove(self._absolute(path))
         except FileNotFoundError:
@@ -313,7 +313,7 @@ class SystemFiles:
         self.sync_directory(os.path.dirname(path))
 
     def remove_tree(self, path: str) -> None:
-        self._owes_no_more(path)
+        self._drop_pending(path)
         absolute = self._absolute(path)
         if os.path.islink(absolute):
             target = os.path.realpath(absolute)
@@ -323,7 +323,7 @@ class SystemFiles:
             shutil.rmtree(absolute)
 
     def rename(self, old: str, new: str) -> None:
-        self._owes_no_more(old)
+        self._drop_pending(old)
         os.replace(self._absolute(old), self._absolute(new))
 
     def read_bytes(self, path: str) -> bytes:
@@ -354,29 +354,29 @@ class SystemFiles:
             self._used_reserve = False
             _log.info("the disk has room again; some of it is kept for small files")
 
-    def _owes_no_more(self, path: str) -> None:
-        if self._owed:
-            with self._owed_lock:
-                self._owed.forget(path)
+    def _drop_pending(self, path: str) -> None:
+        if self._pending_writes:
+            with self._pending_lock:
+                self._pending_writes.forget(path)
 
     @property
-    def owes(self) -> bool:
-        return bool(self._owed)
+    def has_pending_writes(self) -> bool:
+        return bool(self._pending_writes)
 
-    def owe(self, path: str, data: bytes) -> None:
-        with self._owed_lock:
-            self._owed.add(path, data)
+    def write_later(self, path: str, data: bytes) -> None:
+        with self._pending_lock:
+            self._pending_writes.add(path, data)
 
     def settle(self) -> None:
-        with self._owed_lock:
-            self._owed.settle_all()
+        with self._pending_lock:
+            self._pending_writes.settle_all()
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        if not self._owed:
+        if not self._pending_writes:
             self._write_atomic(path, data)
             return
-        with self._owed_lock:  # write owed bytes first, because a failure of this write restores them
-            self._owed.settle(path)
+        with self._pending_lock:  # write pending bytes first, because a failure of this write restores them
+            self._pending_writes.settle(path)
             self._write_atomic(path, data)
 
     def _write_atomic(self, path: str, data: bytes) -> None:
@@ -436,15 +436,15 @@ class SystemFiles:
             os.fsync(directory)
         except OSError as error:
             if earlier.error is None:
-                with self._owed_lock:
-                    self._owed.add(path, earlier.data)
+                with self._pending_lock:
+                    self._pending_writes.add(path, earlier.data)
             _log.critical(
                 "%s: a change failed, and the earlier file cannot be restored: %s. The change is not in effect, but "
                 "may be after the next start; the broker tries to restore the file every second",
                 *(absolute, error),
             )
-            why = f"{error.strerror}; the failed change could not be undone"
-            raise OutcomeUnknown(error.errno, why, path) from error
+            reason = f"{error.strerror}; the failed change could not be undone"
+            raise OutcomeUnknown(error.errno, reason, path) from error
 
     def sync_directory(self, path: str) -> None:
         if self.durable:

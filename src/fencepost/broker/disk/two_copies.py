@@ -85,7 +85,7 @@ def write_kept(files: Files, name: str, data: bytes) -> None:
         files.write_atomic(name + COPY, data)
     except OSError as error:
         _log.warning("%s could not be written yet: %s", name + COPY, error)
-        files.owe(name + COPY, data)
+        files.write_later(name + COPY, data)
 
 
 class SealedFile:

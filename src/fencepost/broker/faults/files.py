@@ -60,13 +60,13 @@ class FaultyFiles:
         self.remove_tree = inner.remove_tree
         self.rename = inner.rename
         self.reserve = inner.reserve
-        self.owe, self.settle = inner.owe, inner.settle
+        self.write_later, self.settle = inner.write_later, inner.settle
         self.sync_directory = inner.sync_directory
 
     @property
-    def owes(self) -> bool:
+    def has_pending_writes(self) -> bool:
         """True if `settle` has work."""
-        return self._inner.owes
+        return self._inner.has_pending_writes
 
     def check(self, operation: DiskOperation, path: str) -> None:
         """Raise OSError if this access has to fail."""

@@ -15,7 +15,7 @@ from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
 from fencepost.protocol.records.walk import section_of
 
-__all__ = ["LARGE_BYTES", "TURN_BYTES", "DecompressionBudget", "PutOff"]
+__all__ = ["LARGE_BYTES", "TURN_BYTES", "DecompressionBudget", "DecompressionDeferred"]
 
 LARGE_BYTES: Final = 4 << 20
 """Batches that decompress to at most this many bytes never wait."""
@@ -24,7 +24,7 @@ TURN_BYTES: Final = 32 << 20
 """Limit of decompressed bytes per turn. Large batches beyond it wait for the next turn; the last one may exceed it."""
 
 
-class PutOff(Exception):
+class DecompressionDeferred(Exception):
     """The batch decompresses to more than is left for this turn: see `DecompressionBudget.wait`."""
 
 
@@ -42,7 +42,7 @@ class DecompressionBudget:
         return self._left > 0
 
     def section_of(self, header: BatchHeader, batch: memoryview) -> Buffer:
-        """Return the decompressed records section. Raises CorruptBatch, PutOff."""
+        """Return the decompressed records section. Raises CorruptBatch, DecompressionDeferred."""
         if not header.codec:
             return section_of(header, batch)
         is_left = self._left > 0
@@ -52,17 +52,17 @@ class DecompressionBudget:
             if not isinstance(error.__cause__, DecompressionLimit):
                 raise
             if not is_left:
-                raise PutOff from error
-            self._spend(MAX_DECOMPRESSED_BYTES)
+                raise DecompressionDeferred from error
+            self._charge(MAX_DECOMPRESSED_BYTES)
             raise
-        self._spend(len(section))
+        self._charge(len(section))
         return section
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Call `go_on` in a later turn, after earlier waiting batches."""
         self._line.append(go_on)
 
-    def _spend(self, size_bytes: int) -> None:
+    def _charge(self, size_bytes: int) -> None:
         is_left = self._left > 0
         self._left -= size_bytes
         if is_left and self._left <= 0:

@@ -78,7 +78,7 @@ class PartitionLog:
         self.failure: OSError | None = None
         self._point: RecoveryPoint | None = None
         self._fresh = FreshFiles()
-        self.start_owed = False  # retention removed segments, and the full disk refused the new log start
+        self.start_pending = False  # retention removed segments, and the full disk refused the new log start
         self.has_failed_sync = self._torn = False  # torn: a failed append may have left bytes in the active file
         self.snapshots = SnapshotKeeper(files, directory, recovered.snapshots)
         self._begin = begin
@@ -266,7 +266,7 @@ class PartitionLog:
 
         The batch has its offset. The caller updates the producer state.
         """
-        if self.has_failed_sync or (self._torn and not self._mended()):
+        if self.has_failed_sync or (self._torn and not self._cut_failed_append()):
             return self._storage_error()
         segment = self.segments[-1]
         try:
@@ -281,7 +281,7 @@ class PartitionLog:
         except OSError as error:
             self.failure = error
             self._torn = True
-            self._mended()
+            self._cut_failed_append()
             return self._storage_error()
         position, segment.size = segment.size, segment.size + size
         segment.touched_ms = now_ms
@@ -321,7 +321,7 @@ class PartitionLog:
     def _storage_error(self) -> Rejected:
         return Rejected(ErrorCode.KAFKA_STORAGE_ERROR, -1, f"{self.directory} is read-only: {self.failure}")
 
-    def _mended(self) -> bool:
+    def _cut_failed_append(self) -> bool:
         """Cut off the bytes of a failed append. The partition is read-only until this succeeds."""
         segment = self.segments[-1]
         try:

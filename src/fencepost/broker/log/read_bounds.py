@@ -119,8 +119,8 @@ def _read(log: SegmentedLog, extent: ReadBounds, max_bytes: int, min_one: bool) 
     if whole.size == 0 or len(data) < whole.size:
         raise CorruptSegment(segment.path, position, f"{len(data)} bytes were read, and no whole batch")
     if whole.wrong_epochs:
-        mended = bytearray(data)
+        restored = bytearray(data)
         for at in whole.wrong_epochs:
-            mended[at + PARTITION_LEADER_EPOCH_AT : at + MAGIC_AT] = bytes(MAGIC_AT - PARTITION_LEADER_EPOCH_AT)
-        data = bytes(mended)
+            restored[at + PARTITION_LEADER_EPOCH_AT : at + MAGIC_AT] = bytes(MAGIC_AT - PARTITION_LEADER_EPOCH_AT)
+        data = bytes(restored)
     return (data if whole.size == len(data) else memoryview(data)[: whole.size]), whole.next_offset

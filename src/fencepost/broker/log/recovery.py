@@ -183,7 +183,7 @@ def _take_seals(found: Recovered, place: LogPosition) -> None:
     for segment in found.segments:
         seal = seals.get(segment.base_offset)
         segment.sealed, segment.sealed_timestamp = ((seal.aborted, seal.crc), seal.timestamp) if seal else ((-1, 0), -1)
-        segment.judge_anew()
+        segment.reload_aborted()
 
 
 def _miss_segments(found: Recovered, bases: list[int], scanned_from: int) -> None:

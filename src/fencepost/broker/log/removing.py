@@ -16,7 +16,7 @@ from fencepost.broker.log.partition import PartitionLog
 
 _log = logging.getLogger("fencepost.broker.storage")
 
-__all__ = ["expirable", "moving", "owes_removal", "retaining"]
+__all__ = ["expirable", "has_removable_segment", "moving", "retaining"]
 
 
 def moving(log: PartitionLog, offset: int) -> Change[int]:
@@ -38,7 +38,7 @@ def moving(log: PartitionLog, offset: int) -> Change[int]:
         _check_open(log)
         yield partial(write_log_start, log.files, log.directory, offset)
         _check_open(log)
-        log.log_start_offset, log.start_owed = offset, False
+        log.log_start_offset, log.start_pending = offset, False
         _remove_below_start(log)
     return log.log_start_offset
 
@@ -55,11 +55,11 @@ def retaining(log: PartitionLog, now_ms: int) -> Change[int]:
         OSError: the disk failed, or the log was closed meanwhile.
         CorruptSegment: the age of a segment cannot be determined.
     """
-    if owes_removal(log):
+    if has_removable_segment(log):
         _remove_below_start(log)
     count = expirable(log, now_ms)
-    if log.start_owed and not count:
-        yield from _writing_owed(log)
+    if log.start_pending and not count:
+        yield from _writing_pending_start(log)
     if count:
         start = log.segments[count - 1].next_offset
         if count == len(log.segments):
@@ -72,7 +72,7 @@ def retaining(log: PartitionLog, now_ms: int) -> Change[int]:
             # The disk has no space for the new log start, so files are removed first.
             _check_open(log)
             yield from _removing_below(log, start)
-            yield from _writing_owed(log)
+            yield from _writing_pending_start(log)
             yield from moving(log, start)
     return count
 
@@ -92,7 +92,7 @@ def expirable(log: PartitionLog, now_ms: int) -> int:
     return expired(log.segments, log.config, log.last_stable_offset, now_ms)
 
 
-def owes_removal(log: PartitionLog) -> bool:
+def has_removable_segment(log: PartitionLog) -> bool:
     """Return true if the first segment is below the log start: the disk refused to remove it, or a snapshot is due."""
     return len(log.segments) > 1 and log.segments[0].next_offset <= log.log_start_offset
 
@@ -102,17 +102,17 @@ def _removing_below(log: PartitionLog, offset: int) -> Change[None]:
     while log.remove_first_below(offset):
         # Without the new log start in memory, reads would report the removed records as damaged.
         log.log_start_offset = max(log.log_start_offset, log.segments[0].base_offset)
-        log.start_owed = True
+        log.start_pending = True
         yield partial(log.files.sync_directory, log.directory)
         _check_open(log)
 
 
-def _writing_owed(log: PartitionLog) -> Change[None]:
+def _writing_pending_start(log: PartitionLog) -> Change[None]:
     """Write the log start that memory has already. Raises OSError; then the next round of retention does it."""
     start = log.log_start_offset
     yield partial(write_log_start, log.files, log.directory, start)
     _check_open(log)
-    log.start_owed = log.log_start_offset > start
+    log.start_pending = log.log_start_offset > start
 
 
 def _check_open(log: PartitionLog) -> None:

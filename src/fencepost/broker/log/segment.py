@@ -169,7 +169,7 @@ class Segment:
         self.aborted_lost = not (self.aborted.load(data) and is_sealed)
         return not self.aborted_lost
 
-    def judge_anew(self) -> None:
+    def reload_aborted(self) -> None:
         """Read an index of aborted transactions that did not fit an earlier seal again when it is needed."""
         if self.aborted_lost:
             self._loaded = self._aborted_loaded = self.aborted_lost = False

@@ -51,11 +51,11 @@ class Flaw(NamedTuple):
     code: ErrorCode
     message: str
     record_errors: tuple[RecordError, ...] = ()
-    tells_log_start: bool = True
+    shows_log_start: bool = True
     """True if the answer contains the log start offset: not for refusals before the records are checked."""
 
     def rejected(self, log_start_offset: int) -> Rejected:
-        start = log_start_offset if self.tells_log_start else -1
+        start = log_start_offset if self.shows_log_start else -1
         return Rejected(self.code, start, self.message, self.record_errors)
 
 
@@ -166,7 +166,7 @@ def _too_large(whole: int, config: LogConfig) -> Flaw:
 
 
 def _refused_whole(code: ErrorCode, message: str) -> Flaw:
-    return Flaw(code, message, tells_log_start=False)
+    return Flaw(code, message, shows_log_start=False)
 
 
 def _inspect_header(batch: Buffer, header: BatchHeader) -> Flaw | None:

@@ -85,7 +85,7 @@ GAUGES: Final[Mapping[str, str]] = {
     "transactions_ending": "Decided transactions whose markers are being written.",
     "oldest_transaction_seconds": "Age of the oldest open transaction that can time out.",
     "oldest_two_phase_seconds": "Age of the oldest open transaction that never times out.",
-    "markers_owed": "Markers of decided transactions that are not durable yet.",
+    "markers_pending": "Markers of decided transactions that are not durable yet.",
     "share_partitions": "Partitions in use by share groups, counted once per group.",
     "share_sessions": "Open share sessions.",
     "share_records_locked": "Records locked by members of share groups.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.broker.metrics.counters import COUNTERS, GAUGES, Snapshot
 from fencepost.broker.metrics.families import labelled_families
-from fencepost.broker.metrics.log_rate_limit import Pace
+from fencepost.broker.metrics.log_rate_limit import RateLimit
 from fencepost.broker.metrics.pushed_families import pushed_families
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def serve_metrics(look: Callable[[], Snapshot], host: str, port: int) -> tuple[i
     from fencepost.arguments import is_loopback
     from fencepost.broker.metrics.bounded_http import BoundedServer, is_own_host
 
-    page, pace = _Page(look), Pace()
+    page, pace = _Page(look), RateLimit()
     is_private = is_loopback(host)
 
     def answer(method: str, target: str, headers: Mapping[str, str], _: bytes) -> tuple[int, Mapping[str, str], bytes]:
@@ -120,9 +120,11 @@ def serve_metrics(look: Callable[[], Snapshot], host: str, port: int) -> tuple[i
             return 500, _PLAIN, b"the metrics could not be collected; see the log\n"
         return 200, {"Content-Type": kind}, text
 
-    def struck(why: str) -> None:
+    def struck(reason: str) -> None:
         if times := pace.hit(int(time.monotonic() * 1000)):
-            _log.warning("the metrics port closes a connection: %s; %d times since the last such message", why, times)
+            _log.warning(
+                "the metrics port closes a connection: %s; %d times since the last such message", reason, times
+            )
 
     server = BoundedServer((host, port), answer, most=MOST_SCRAPES, log=_log, struck=struck, most_s=_SCRAPE_S)
     server.start("fencepost-metrics")

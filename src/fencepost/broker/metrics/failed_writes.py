@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from fencepost.broker.metrics.counters import Metrics
-from fencepost.broker.metrics.log_rate_limit import Paces
+from fencepost.broker.metrics.log_rate_limit import RateLimits
 
 __all__ = ["FailedWrites"]
 
@@ -18,7 +18,7 @@ class FailedWrites:
     def __init__(self, metrics: Metrics, log: logging.Logger) -> None:
         self._metrics = metrics
         self._log = log
-        self._paces = Paces()
+        self._paces = RateLimits()
         self.failing: set[str] = set()
         """Partitions whose last write was refused."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from fencepost.broker.metrics.counters import Metrics
-from fencepost.broker.metrics.log_rate_limit import Pace
+from fencepost.broker.metrics.log_rate_limit import RateLimit
 
 __all__ = ["Refusals"]
 
@@ -17,10 +17,10 @@ class Refusals:
         self._metrics = metrics
         self._counter = counter
         self._log = log
-        self._pace = Pace()
+        self._pace = RateLimit()
 
-    def note(self, now_ms: int, what: str) -> None:
-        """Report that `what` was refused, with the reason."""
+    def note(self, now_ms: int, subject: str) -> None:
+        """Report that `subject` was refused, with the reason."""
         self._metrics.count(self._counter)
         if times := self._pace.hit(now_ms):
-            self._log.warning("refused %s; %d since the last such message", what, times)
+            self._log.warning("refused %s; %d since the last such message", subject, times)

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from fencepost.broker.metrics.log_rate_limit import Pace
+from fencepost.broker.metrics.log_rate_limit import RateLimit
 from fencepost.broker.network.backpressure import UNTAKEN_BYTES
 from fencepost.broker.network.sockets import OTHER_PROTOCOLS, ClientSocket, Server
 from fencepost.broker.security.rights import ANONYMOUS
@@ -166,7 +166,7 @@ class NativeListener:
         self._sock = sock
         self._serve = serve
         self._steady_ms = steady_ms
-        self._short = Pace()
+        self._short = RateLimit()
         self._pause: asyncio.TimerHandle | None = None
         sock.setblocking(False)
         self._listen()

@@ -153,7 +153,7 @@ class ClientSocket:
         server = self._server
         connection = server.core.connection(self._connection_id)
         if connection is not None:
-            server.core.tell_malformed(server.now_ms(), connection, error)
+            server.core.log_malformed(server.now_ms(), connection, error)
         self.close()
 
     def _work(self, now_ms: int, steady_ms: int) -> int:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fencepost.broker.security.acls import WILDCARD, Binding, Operation, Pattern, Permission
 
-__all__ = ["Acls", "Policy", "Who", "authorize", "authorize_any"]
+__all__ = ["Acls", "Policy", "Requester", "authorize", "authorize_any"]
 
 _ANYBODY = "User:*"
 _PERMITTED_BY: Mapping[int, frozenset[int]] = {
@@ -27,7 +27,7 @@ _PERMITTED_BY: Mapping[int, frozenset[int]] = {
 _NAME_ASKED = "hardcode"
 
 
-class Who(NamedTuple):
+class Requester(NamedTuple):
     """A principal ("User:name") and the address that its request came from."""
 
     principal: str
@@ -70,15 +70,15 @@ class Acls:
                 yield from self._prefixed.get((resource_type, name[:end]), ())
 
 
-def authorize(acls: Acls, policy: Policy, who: Who, operation: int, resource_type: int, name: str) -> bool:
-    """Return true if `who` may perform `operation` on the resource."""
-    if who.principal in policy.super_users:
+def authorize(acls: Acls, policy: Policy, requester: Requester, operation: int, resource_type: int, name: str) -> bool:
+    """Return true if `requester` may perform `operation` on the resource."""
+    if requester.principal in policy.super_users:
         return True
     permitting = _PERMITTED_BY.get(operation, (operation,))
     named = permitted = False
     for binding in acls.on(resource_type, name):
         named = True
-        if not _concerns(binding, who):
+        if not _concerns(binding, requester):
             continue
         if binding.permission == Permission.DENY:
             if binding.operation in (Operation.ALL, operation):
@@ -88,17 +88,17 @@ def authorize(acls: Acls, policy: Policy, who: Who, operation: int, resource_typ
     return permitted if named else policy.allow_without_acl
 
 
-def authorize_any(acls: Acls, policy: Policy, who: Who, operation: int, resource_type: int) -> bool:
-    """Return true if a resource of this type can exist on which `who` may perform `operation` (KIP-679).
+def authorize_any(acls: Acls, policy: Policy, requester: Requester, operation: int, resource_type: int) -> bool:
+    """Return true if a resource of this type can exist on which `requester` may perform `operation` (KIP-679).
 
     This is the case if some ALLOW is not covered completely by a DENY.
     """
-    if authorize(acls, policy, who, operation, resource_type, _NAME_ASKED):
+    if authorize(acls, policy, requester, operation, resource_type, _NAME_ASKED):
         return True
     concerned = [
         binding
         for binding in acls.of(resource_type)
-        if _concerns(binding, who) and binding.operation in (Operation.ALL, operation)
+        if _concerns(binding, requester) and binding.operation in (Operation.ALL, operation)
     ]
     denials = [binding for binding in concerned if binding.permission == Permission.DENY]
     return any(
@@ -108,9 +108,9 @@ def authorize_any(acls: Acls, policy: Policy, who: Who, operation: int, resource
     )
 
 
-def _concerns(binding: Binding, who: Who) -> bool:
-    return binding.principal in (who.principal, _ANYBODY) and (
-        binding.host in (who.host, WILDCARD) or _is_same_address(binding.host, who.host)
+def _concerns(binding: Binding, requester: Requester) -> bool:
+    return binding.principal in (requester.principal, _ANYBODY) and (
+        binding.host in (requester.host, WILDCARD) or _is_same_address(binding.host, requester.host)
     )
 
 

@@ -104,7 +104,7 @@ class BearerExchange:
         self._keys = keys
         self._rules = rules
         self._now_ms = now_ms
-        self.user = self.tried = ""
+        self.user = self.claimed_name = ""
         self.until_ms: int | None = None
 
     def answer(self, message: bytes) -> bytes:

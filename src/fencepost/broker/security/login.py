@@ -120,9 +120,9 @@ class Login:
         return self.state is LoginState.DONE
 
     @property
-    def tried(self) -> str:
+    def claimed_name(self) -> str:
         """The name that the client claimed last and has not proved, or ""."""
-        return "" if self._exchange is None else self._exchange.tried
+        return "" if self._exchange is None else self._exchange.claimed_name
 
     @property
     def is_for_ever(self) -> bool:

@@ -53,12 +53,12 @@ class SaslExchange(Protocol):
 
     Attributes:
         user: The authenticated user; "" before.
-        tried: The name that the client claimed, if the mechanism has names.
+        claimed_name: The name that the client claimed, if the mechanism has names.
         until_ms: Expiry in ms since 1970; None: never.
     """
 
     user: str
-    tried: str
+    claimed_name: str
     until_ms: int | None
 
     def answer(self, message: bytes) -> bytes:
@@ -70,7 +70,7 @@ class PlainExchange:
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
-        self.user = self.tried = ""
+        self.user = self.claimed_name = ""
         self.until_ms: int | None = None
 
     def answer(self, message: bytes) -> bytes:
@@ -82,7 +82,7 @@ class PlainExchange:
             authorization, name = parts[0].decode(), parts[1].decode()
         except UnicodeDecodeError as error:
             raise LoginFailed("Authentication failed: Invalid username or password") from error
-        self.tried = name
+        self.claimed_name = name
         if not name:
             raise LoginFailed("Authentication failed: username not specified")
         if not parts[2]:
@@ -131,7 +131,7 @@ class ScramExchange:
         self._mechanism = mechanism
         self._credential_of = credential_of
         self._nonce = nonce
-        self.tried = ""
+        self.claimed_name = ""
         self._credential: ScramVerifier | None = None
         self._gs2_header = self._said = ""
         self.user = ""
@@ -155,10 +155,10 @@ class ScramExchange:
         # A delegation token's id would be sent as the name; delegation tokens are not supported.
         if re.sub("=2C|=3D", "", name).count("=") or ",tokenauth=true" in (extensions or ""):
             raise self._refusal()
-        self.tried, authorization = _unescaped(name), _unescaped(authorization or "")
-        if authorization not in ("", self.tried):
+        self.claimed_name, authorization = _unescaped(name), _unescaped(authorization or "")
+        if authorization not in ("", self.claimed_name):
             raise LoginFailed(_OTHER_USER)
-        credential = self._credential = self._credential_of(self.tried)
+        credential = self._credential = self._credential_of(self.claimed_name)
         self._nonce = nonce + self._nonce
         salt = base64.b64encode(credential.salt).decode()
         answer = f"r={self._nonce},s={salt},i={credential.iterations}"
@@ -183,7 +183,7 @@ class ScramExchange:
         bound = binding == base64.b64encode(self._gs2_header.encode()).decode()
         if not (fits and proved and bound and nonce == self._nonce and credential.known):
             raise self._refusal()
-        self.user = self.tried
+        self.user = self.claimed_name
         verifier = hmac.digest(credential.server_key, everything, algorithm)
         return f"v={base64.b64encode(verifier).decode()}".encode()
 

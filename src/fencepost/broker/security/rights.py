@@ -10,7 +10,7 @@ from fencepost.broker.disk.files import Files
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.security.acl_store import AclStore
 from fencepost.broker.security.acls import Operation, ResourceType
-from fencepost.broker.security.authorizer import Acls, Policy, Who, authorize, authorize_any
+from fencepost.broker.security.authorizer import Acls, Policy, Requester, authorize, authorize_any
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.protocol.codes import ErrorCode
 
@@ -95,29 +95,36 @@ class Rights:
         """Return true if the client may perform the operation. A denial is logged unless `quiet`."""
         if not self.enforced:
             return True
-        who = Who(client.principal, client.host)
-        allowed = self._decide(who, operation, resource_type, name)
+        requester = Requester(client.principal, client.host)
+        allowed = self._decide(requester, operation, resource_type, name)
         if not allowed and not quiet:
             self._metrics.count("denials")
-            _log.info("%s from %s may not %s %s %r", who.principal, who.host, operation.name, resource_type.name, name)
+            _log.info(
+                "%s from %s may not %s %s %r",
+                requester.principal,
+                requester.host,
+                operation.name,
+                resource_type.name,
+                name,
+            )
         return allowed
 
     def may_any(self, client: Client, operation: Operation, resource_type: ResourceType) -> bool:
         """Return true if a resource of this type can exist on which the client may perform the operation."""
         if not self.enforced:
             return True
-        who = Who(client.principal, client.host)
-        return authorize_any(self.store.acls, self._policy, who, operation, resource_type)
+        requester = Requester(client.principal, client.host)
+        return authorize_any(self.store.acls, self._policy, requester, operation, resource_type)
 
-    def _decide(self, who: Who, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+    def _decide(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Return the authorizer's decision, cached until a binding changes: every batch asks the same few questions."""
         acls = self.store.acls
         if self._decided_on is not acls or len(self._decided) >= _MOST_REMEMBERED:
             self._decided, self._decided_on = {}, acls
-        key = (*who, operation, resource_type, name)
+        key = (*requester, operation, resource_type, name)
         allowed = self._decided.get(key)
         if allowed is None:
-            allowed = authorize(acls, self._policy, who, operation, resource_type, name)
+            allowed = authorize(acls, self._policy, requester, operation, resource_type, name)
             if len(name) <= _LONGEST_REMEMBERED:
                 self._decided[key] = allowed
         return allowed

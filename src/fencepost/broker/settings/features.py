@@ -55,9 +55,9 @@ def updated(levels: Mapping[str, int], updates: Sequence[Update]) -> dict[str, i
     """Return the levels after all updates. Raises InvalidUpdate."""
     result = dict(levels)
     for update in updates:
-        why = _refusal(levels, update)
-        if why is not None:
-            what = f"Invalid update version {update.level} for feature {update.feature}. {why}"
+        reason = _refusal(levels, update)
+        if reason is not None:
+            what = f"Invalid update version {update.level} for feature {update.feature}. {reason}"
             raise InvalidUpdate(f"The update failed for all features since the following feature had an error: {what}")
         result[update.feature] = update.level
     return result

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["is_without_effect", "why_refused"]
+__all__ = ["is_without_effect", "refusal_reason"]
 
 _ONE_NODE = """
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
@@ -154,10 +154,10 @@ def is_without_effect(key: str, value: str) -> bool:
         return True
     if _TIERED.fullmatch(key):
         return True
-    return why_refused(key) != "" and value.strip() in ("", _ASKS_FOR_NOTHING.get(key))
+    return refusal_reason(key) != "" and value.strip() in ("", _ASKS_FOR_NOTHING.get(key))
 
 
-def why_refused(key: str) -> str:
+def refusal_reason(key: str) -> str:
     """Return the reason why a setting of Kafka is rejected, from the beginning of its name; "" for an unknown name."""
     name = _OF_LISTENER.sub("", key, count=1)
-    return next((why for beginnings, why in _REFUSED if name.startswith(beginnings)), "")
+    return next((reason for beginnings, reason in _REFUSED if name.startswith(beginnings)), "")

@@ -513,15 +513,15 @@ _BITS = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 
-def _invalid(setting: Setting, value: object, why: str) -> InvalidSetting:
-    return InvalidSetting(f"Invalid value {value} for configuration {setting.key}: {why}")
+def _invalid(setting: Setting, value: object, reason: str) -> InvalidSetting:
+    return InvalidSetting(f"Invalid value {value} for configuration {setting.key}: {reason}")
 
 
 def _check_replicas(setting: Setting, parts: list[str]) -> None:
     if parts != ["*"] and any(_REPLICA.fullmatch(part) is None for part in parts):
         example = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
-        why = f"{setting.key} must be the literal '*' or a list of replicas in the following format: {example}"
-        raise _invalid(setting, f"[{', '.join(parts)}]", why)
+        reason = f"{setting.key} must be the literal '*' or a list of replicas in the following format: {example}"
+        raise _invalid(setting, f"[{', '.join(parts)}]", reason)
 
 
 def _check_choice(setting: Setting, text: str) -> None:

@@ -14,7 +14,7 @@ from fencepost.broker.settings.client_metrics import (
     check_interval,
     subscription_of,
 )
-from fencepost.broker.settings.kafka_only import is_without_effect, why_refused
+from fencepost.broker.settings.kafka_only import is_without_effect, refusal_reason
 from fencepost.broker.settings.table import (
     BROKER_SETTINGS,
     GROUP_SETTINGS,
@@ -122,10 +122,10 @@ class BrokerConfig(_Values):
                 _log.warning("Kafka's setting %s %s", key, _effect(key))
                 continue
             if setting is None:
-                why = why_refused(key)
-                if not why:
+                reason = refusal_reason(key)
+                if not reason:
                     raise InvalidSetting(f"there is no broker setting {key!r}{did_you_mean(key, BROKER_SETTINGS)}")
-                raise InvalidSetting(f"Kafka's setting {key!r} cannot be honoured here: {why}")
+                raise InvalidSetting(f"Kafka's setting {key!r} cannot be honoured here: {reason}")
             checked[key] = check_value(setting, _spell(value))
         super().__init__(BROKER_SETTINGS, checked)
         self.changed: dict[str, str] = {}
@@ -258,8 +258,8 @@ def check_topic_config(given: Mapping[str, str]) -> dict[str, str]:
             f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
         )
     if checked.get("remote.storage.enable") == "true":
-        why = "Tiered Storage functionality is disabled in the broker."
-        raise InvalidSetting(f"{why} Topic cannot be configured with remote log storage.")
+        reason = "Tiered Storage functionality is disabled in the broker."
+        raise InvalidSetting(f"{reason} Topic cannot be configured with remote log storage.")
     return checked
 
 

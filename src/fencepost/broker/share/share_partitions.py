@@ -15,14 +15,14 @@ from typing import Final
 from fencepost.broker.coordinator.runtime import RETRY_MS, CoordinatorRuntime
 from fencepost.broker.log.results import Rejected
 from fencepost.broker.metrics.counters import Metrics
-from fencepost.broker.metrics.log_rate_limit import Pace
+from fencepost.broker.metrics.log_rate_limit import RateLimit
 from fencepost.broker.settings.dynamic import DynamicSettings
 from fencepost.broker.settings.values import GroupSettings
 from fencepost.broker.share.share_partition import Acknowledgement, AcquiredRange, Changes, ShareLimits, SharePartition
 from fencepost.broker.share.share_sessions import ShareSession, ShareSessions
 from fencepost.broker.share.starting_point import first_offset
 from fencepost.broker.share.states import RecordEvent
-from fencepost.broker.timing.alarm import Alarm
+from fencepost.broker.timing.deadline_signal import DeadlineSignal
 from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.topic import Partition
@@ -76,7 +76,7 @@ class SharePartitions:
         metrics: Metrics,
         *,
         most_sessions: int,
-        alarm: Alarm,
+        deadline_signal: DeadlineSignal,
     ) -> None:
         """Create it. `wake` is called for a partition of which a group may get more records than before."""
         self._wake = wake
@@ -85,9 +85,9 @@ class SharePartitions:
         self._topics = topics
         self._settings = settings
         self._metrics = metrics
-        self._given_up = Pace()
+        self._given_up = RateLimit()
         self._partitions: dict[ShareStateKey, SharePartition] = {}
-        self._expiries = Deadlines[ShareStateKey](alarm)
+        self._expiries = Deadlines[ShareStateKey](deadline_signal)
 
     def load(self) -> None:
         """Read the stored states. Raises OSError."""

@@ -5,7 +5,7 @@ reject records for their timestamps until a restart. It never goes back: if the 
 broker's time continues at normal speed until the system's clock has caught up.
 
 No client could have contacted the broker during a jump forward. So transactions, sessions and other timeouts keep the
-time that they had left; `Jumps` has the skipped time. A restart uses timestamps alone.
+time that they had left; `ClockJumps` has the skipped time. A restart uses timestamps alone.
 
 Only the thread that owns the broker uses its clock.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Clock", "Jumps", "Now", "SystemTime"]
+__all__ = ["Clock", "ClockJumps", "CoreTime", "SystemTime"]
 
 _JUMP_MS = 1000
 """Smaller steps are small corrections of the system."""
@@ -52,7 +52,7 @@ class SystemTime:
         return steady_ms + self._offset_ms
 
 
-class Now:
+class CoreTime:
     """The time that a core uses. Its caller sets it with every call; in between it does not change."""
 
     __slots__ = ("ms",)
@@ -61,7 +61,7 @@ class Now:
         self.ms = ms
 
 
-class Jumps:
+class ClockJumps:
     """Jumps of a broker's time since its start."""
 
     __slots__ = ("_jumps",)
@@ -111,7 +111,7 @@ class Clock:
         """Lead over the system's clock in ms, after that was set back."""
         return 0 if self._system is None else self._system.ahead_ms
 
-    def needs_a_look(self, most_ahead_ms: int) -> bool:
+    def has_moved(self, most_ahead_ms: int) -> bool:
         """Return true if the time has jumped since `take_jump`, or is further ahead of the system's than that."""
         system = self._system
         return system is not None and (system.jumped_ms != self._known_jumps_ms or system.ahead_ms > most_ahead_ms)

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
-from fencepost.broker.timing.alarm import Alarm
+from fencepost.broker.timing.deadline_signal import DeadlineSignal
 
 __all__ = ["RETRY_MS", "Deadlines"]
 
@@ -31,11 +31,11 @@ class Deadlines(Generic[Key]):
     accumulate.
     """
 
-    __slots__ = ("_alarm", "_due", "_heap", "_queued")
+    __slots__ = ("_deadline_signal", "_due", "_heap", "_queued")
 
-    def __init__(self, alarm: Alarm | None = None) -> None:
-        """Create it. `alarm` is set when the earliest deadline may be an earlier one."""
-        self._alarm = Alarm() if alarm is None else alarm
+    def __init__(self, deadline_signal: DeadlineSignal | None = None) -> None:
+        """Create it. `deadline_signal` is set when the earliest deadline may be an earlier one."""
+        self._deadline_signal = DeadlineSignal() if deadline_signal is None else deadline_signal
         self._due: dict[Key, int] = {}
         self._queued: dict[Key, int] = {}
         self._heap: list[tuple[int, Key]] = []
@@ -54,7 +54,7 @@ class Deadlines(Generic[Key]):
             self._queued[key] = due_ms
             heapq.heappush(self._heap, (due_ms, key))
             if due_ms <= self._heap[0][0]:
-                self._alarm.is_set = True
+                self._deadline_signal.is_set = True
             if len(self._heap) > 2 * len(self._due) + _SLACK:
                 self._rebuild()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from fencepost.broker.timing.alarm import Alarm
+from fencepost.broker.timing.deadline_signal import DeadlineSignal
 
 __all__ = ["Timer", "Timers"]
 
@@ -39,13 +39,13 @@ class Timers:
     def __init__(
         self,
         failed: Callable[[Exception, Callable[[int], None]], None] | None = None,
-        alarm: Alarm | None = None,
+        deadline_signal: DeadlineSignal | None = None,
     ) -> None:
         """Create it. `failed` gets an action's exception and the action, and the other actions continue.
 
-        Without it the exception leaves `run`. `alarm` is set when the next action is an earlier one.
+        Without it the exception leaves `run`. `deadline_signal` is set when the next action is an earlier one.
         """
-        self._alarm = Alarm() if alarm is None else alarm
+        self._deadline_signal = DeadlineSignal() if deadline_signal is None else deadline_signal
         self._failed = failed
         self._heap: list[tuple[int, int, Timer]] = []
         self._entered = 0
@@ -60,7 +60,7 @@ class Timers:
         self._entered += 1
         heapq.heappush(self._heap, (due_ms, self._entered, timer))
         if self._heap[0][2] is timer:
-            self._alarm.is_set = True
+            self._deadline_signal.is_set = True
         return timer
 
     def cancelled(self) -> None:

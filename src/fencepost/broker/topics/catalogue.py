@@ -27,17 +27,17 @@ from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.recovery_points import RecoveryPoints
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.broker.timing.clock import Now
+from fencepost.broker.timing.clock import CoreTime
+from fencepost.broker.topics.deleted_directories import DeletedDirectories
 from fencepost.broker.topics.directories import (
     bytes_in,
-    doomed_name,
+    deletion_name,
     find_directories,
-    is_doomed,
+    is_being_deleted,
+    reason_to_skip,
     records_in,
     topic_id_of,
-    why_left_alone,
 )
-from fencepost.broker.topics.doomed import DoomedDirectories
 from fencepost.broker.topics.internal import INTERNAL_CONFIGS, INTERNAL_PARTITIONS
 from fencepost.broker.topics.log_settings import read_log_config
 from fencepost.broker.topics.names import flat_name, invalid_topic_name
@@ -66,7 +66,7 @@ class TopicCatalogue:
         files: Files,
         config: BrokerConfig,
         new_id: Callable[[], UUID],
-        now: Now,
+        now: CoreTime,
         on_open: Callable[[Partition], None],
         next_producer_id: Callable[[], int] = lambda: 0,
         begin: Begin = carry_out,
@@ -74,7 +74,7 @@ class TopicCatalogue:
         self._files = files
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
         self.points = RecoveryPoints(files)
-        self._doomed = DoomedDirectories(files)
+        self._doomed = DeletedDirectories(files)
         self._deleted: dict[UUID, tuple[str, int]] = {}  # as `Deleted`; their directories may still exist
         self.deleted_names = DeletedNames()
         self._config = config
@@ -121,7 +121,7 @@ class TopicCatalogue:
 
         `expected`: earlier starts wrote every small file.
         """
-        for name in filter(is_doomed, self._files.listdir("")):
+        for name in filter(is_being_deleted, self._files.listdir("")):
             self._doomed.remove(name)
         try:
             stored = self._file.load()
@@ -357,7 +357,7 @@ class TopicCatalogue:
             raise OSError(f"{partition.directory} cannot be opened: {error!r}") from error
         if log.report.damaged:
             self.lost_records(partition)
-        partition.topic.replacement.tell(partition.index, log.producers)
+        partition.topic.replacement.apply_to_log(partition.index, log.producers)
         partition.opened = log
         try:
             self._on_open(partition)
@@ -407,7 +407,7 @@ class TopicCatalogue:
                 _log.error(
                     "%s is left alone: %s",
                     found.directory,
-                    why_left_alone(found, None if topic is None else topic.topic_id),
+                    reason_to_skip(found, None if topic is None else topic.topic_id),
                 )
                 continue
             changed = True
@@ -469,7 +469,7 @@ class TopicCatalogue:
                 self._remove(directory, topic_id, index)
 
     def _remove(self, directory: str, topic_id: UUID, index: int) -> None:
-        doomed = doomed_name(topic_id, index)
+        doomed = deletion_name(topic_id, index)
         self._files.rename(directory, doomed)
         self._doomed.remove(doomed)
 

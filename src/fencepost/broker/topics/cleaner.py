@@ -11,12 +11,12 @@ from typing import Any
 from fencepost.broker.disk.changes import Change, Done
 from fencepost.broker.disk.files import Files, changed_nothing, may_exist
 from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, CompactionPlan, Step, plan
-from fencepost.broker.log.removing import expirable, owes_removal, retaining
+from fencepost.broker.log.removing import expirable, has_removable_segment, retaining
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.metrics.counters import Metrics
-from fencepost.broker.metrics.fence import Fence
+from fencepost.broker.metrics.failure_guard import FailureGuard
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.broker.timing.clock import Now
+from fencepost.broker.timing.clock import CoreTime
 from fencepost.broker.timing.timers import Timers
 from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.durability import Durability
@@ -42,9 +42,9 @@ class Cleaner:
         topics: TopicCatalogue,
         durability: Durability,
         timers: Timers,
-        now: Now,
+        now: CoreTime,
         metrics: Metrics,
-        fence: Fence,
+        failure_guard: FailureGuard,
         *,
         begin: Callable[[Change[Any], Done], None],
         owned_producer_ids: Callable[[], Iterable[int]],
@@ -60,7 +60,7 @@ class Cleaner:
             timers: Schedules the steps.
             now: The broker's time.
             metrics: The broker's counters.
-            fence: Reports unexpected exceptions.
+            failure_guard: Reports unexpected exceptions.
             begin: Carries out a change in the background.
             owned_producer_ids: Returns producer ids whose state in partitions must not expire.
             compacted: Called for each compacted log.
@@ -72,7 +72,7 @@ class Cleaner:
         self._timers = timers
         self._now = now
         self._metrics = metrics
-        self._fence = fence
+        self._failure_guard = failure_guard
         self._begin = begin
         self._owned_producer_ids = owned_producer_ids
         self._compacted = compacted
@@ -92,7 +92,7 @@ class Cleaner:
             log = partition.opened
             if log is not None:
                 with self._retention_of(partition):
-                    if log.start_owed or owes_removal(log) or expirable(log, now_ms):
+                    if log.start_pending or has_removable_segment(log) or expirable(log, now_ms):
                         self._begin(retaining(log, now_ms), partial(self._retained, partition))
 
     def _retained(self, partition: Partition, result: Callable[[], int]) -> None:
@@ -108,7 +108,7 @@ class Cleaner:
             self._metrics.count("storage_errors")
             _log.error("%s: retention failed and will be tried again: %s", partition.directory, error)
         except Exception as error:  # noqa: BLE001 - it is told
-            self._fence.failed(f"retention of {partition.directory}", error, "The next round tries it again")
+            self._failure_guard.failed(f"retention of {partition.directory}", error, "The next round tries it again")
 
     def expire_producers(self, now_ms: int) -> None:
         """Remove the state of producers that are idle for too long."""
@@ -121,7 +121,7 @@ class Cleaner:
                     log.producers.expire(now_ms, idle_ms, live.__contains__, most)
                 except Exception as error:  # noqa: BLE001 - reported
                     subject = f"letting go of idle producers in {partition.directory}"
-                    self._fence.failed(subject, error, "The next round tries it again")
+                    self._failure_guard.failed(subject, error, "The next round tries it again")
 
     def compact(self, now_ms: int, *, eager: bool = False) -> None:
         """Start a round if none is running and a log needs it.
@@ -272,7 +272,7 @@ class Cleaner:
             )
         else:
             follows = "It is not compacted until the next start"
-            self._fence.failed(f"compaction of {partition.directory}", error, follows)
+            self._failure_guard.failed(f"compaction of {partition.directory}", error, follows)
 
     def _end(self, partition: Partition, compaction: Compaction) -> None:
         self._round = None

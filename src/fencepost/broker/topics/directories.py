@@ -16,12 +16,12 @@ from fencepost.broker.log.layout import LOG, METADATA, decode_metadata, offset_o
 __all__ = [
     "PartitionDirectory",
     "bytes_in",
-    "doomed_name",
+    "deletion_name",
     "find_directories",
-    "is_doomed",
+    "is_being_deleted",
+    "reason_to_skip",
     "records_in",
     "topic_id_of",
-    "why_left_alone",
 ]
 
 _PARTITION = re.compile(r"(.+)-(0|[1-9]\d{0,5})", re.ASCII)
@@ -38,12 +38,12 @@ class PartitionDirectory(NamedTuple):
     """None if the directory does not contain it."""
 
 
-def doomed_name(topic_id: UUID, index: int) -> str:
+def deletion_name(topic_id: UUID, index: int) -> str:
     """Return the name of a partition's directory while it is removed."""
     return f"{topic_id.hex}-{index}-delete"
 
 
-def is_doomed(name: str) -> bool:
+def is_being_deleted(name: str) -> bool:
     """Return true if this broker gave the name to a directory to remove it."""
     return _DOOMED.fullmatch(name) is not None
 
@@ -89,7 +89,7 @@ def find_directories(files: Files, listed: set[str]) -> list[PartitionDirectory]
     return sorted(found, key=lambda each: (each.topic, each.number))
 
 
-def why_left_alone(found: PartitionDirectory, topic_id: UUID | None) -> str:
+def reason_to_skip(found: PartitionDirectory, topic_id: UUID | None) -> str:
     """Return the reason not to use a directory for the topic of its name.
 
     `topic_id` is None if there is no such topic.

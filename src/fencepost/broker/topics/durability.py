@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fencepost.broker.disk.files import File, Sync
 from fencepost.broker.log.partition import PartitionLog
-from fencepost.broker.metrics.fence import Fence
+from fencepost.broker.metrics.failure_guard import FailureGuard
 from fencepost.broker.topics.topic import Partition
 
 __all__ = ["Durability"]
@@ -30,8 +30,8 @@ class Durability:
     Otherwise appended bytes count as durable at once.
     """
 
-    def __init__(self, waits: bool, advanced: Callable[[Partition], None], fence: Fence) -> None:
-        self._fence = fence
+    def __init__(self, waits: bool, advanced: Callable[[Partition], None], failure_guard: FailureGuard) -> None:
+        self._failure_guard = failure_guard
         self.waits = waits
         """Responses wait for a sync."""
         self._advanced = advanced
@@ -125,7 +125,7 @@ class Durability:
         try:
             action(*args)
         except Exception as error:  # noqa: BLE001 - reported
-            self._fence.failed(f"work after a sync ({action})", error, "It is not done")
+            self._failure_guard.failed(f"work after a sync ({action})", error, "It is not done")
 
     def failed(self, log: PartitionLog, error: OSError) -> None:
         """Make the log read-only: bytes that are not durable yet are not acknowledged."""

@@ -8,7 +8,7 @@ from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.topics.topic import Partition
 
-__all__ = ["note_recovery", "open_log", "tell_damage"]
+__all__ = ["log_damage", "note_recovery", "open_log"]
 
 _log = logging.getLogger("fencepost.broker.recovery")
 
@@ -24,7 +24,7 @@ def note_recovery(partition: Partition, metrics: Metrics) -> None:
         _log.warning("%s: cut %s bytes off at byte %s: %s", cut.path, cut.size_bytes, cut.position, cut.reason)
     # Internal topics are read completely at the start, which reports their damage.
     for first, following, place in () if partition.topic.internal else report.damaged:
-        tell_damage(partition, metrics, first, following, place)
+        log_damage(partition, metrics, first, following, place)
     for note in report.notes:
         _log.warning("%s: %s", partition.directory, note)
     if report.scanned_bytes and not report.clean:
@@ -32,7 +32,7 @@ def note_recovery(partition: Partition, metrics: Metrics) -> None:
         _log.info("%s: scanned %s bytes up to offset %s", partition.directory, report.scanned_bytes, log.log_end_offset)
 
 
-def tell_damage(partition: Partition, metrics: Metrics, first_offset: int, next_offset: int, place: str) -> None:
+def log_damage(partition: Partition, metrics: Metrics, first_offset: int, next_offset: int, place: str) -> None:
     """Log and count offsets that were acknowledged and cannot be read any more."""
     metrics.count("damaged_places")
     metrics.count("damaged_offsets", next_offset - first_offset)

@@ -26,7 +26,7 @@ from fencepost.broker.log.recovery import rebuild_aborted
 from fencepost.broker.log.removing import moving
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.broker.timing.clock import Now
+from fencepost.broker.timing.clock import CoreTime
 from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.protocol.records.batch import parse_header, seal
 from fencepost.protocol.records.walk import rebuild
@@ -59,7 +59,7 @@ def repair(
 
     `begins` is called with topic and partition before the partition is read. Raises OSError or UnusableDirectory.
     """
-    topics = TopicCatalogue(files, config, new_id, Now(now_ms), lambda _: None)
+    topics = TopicCatalogue(files, config, new_id, CoreTime(now_ms), lambda _: None)
     topics.load()
     for topic in list(topics):
         for partition in topic.partitions:

@@ -59,7 +59,7 @@ class Replacement:
         """Return the limit of earlier producer ids for a partition."""
         return 0 if partition in self.lossy else self.earlier_below
 
-    def tell(self, partition: int, producers: ProducerTable) -> None:
+    def apply_to_log(self, partition: int, producers: ProducerTable) -> None:
         """Pass the state to a partition's log when it is opened."""
         producers.earlier_below = self.below(partition)
         producers.awaited = self.refused.pop(partition, {})

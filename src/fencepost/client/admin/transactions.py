@@ -374,7 +374,7 @@ class AdminTransactions(AdminBase):
         return error
 
     async def _describe_at(self, node_id: int, ids: list[str], deadline_ms: int) -> list[TransactionDescription]:
-        request = DescribeTransactionsRequest(transactional_ids=ids, tell_ending=True)
+        request = DescribeTransactionsRequest(transactional_ids=ids, include_ending=True)
         reply: DescribeTransactionsResponse = await self._ask_once(node_id, request, (0, 0), deadline_ms)
         return [
             TransactionDescription(

@@ -141,7 +141,7 @@ class ConsumerProtocolMember(Member):
             if self.state is _S.FENCED:
                 self._awaiting = "a poll that serves the rebalance listener"
                 await self._give_up("lost", self.assignment)
-                self._set(_E.TOLD)
+                self._set(_E.LOSS_REPORTED)
                 self._wake.set()
             elif self.state is _S.RECONCILING:
                 await self._reconcile()

@@ -38,7 +38,7 @@ class ConsumerMemberEvent(Enum):
     TARGET = auto()  # a response with a target assignment
     RECONCILED = auto()  # the owned partitions equal the target
     FENCE = auto()  # the membership ended: by the coordinator (25, 110), or by this member (no poll)
-    TOLD = auto()  # the application was informed that all partitions are lost
+    LOSS_REPORTED = auto()  # the application was informed that all partitions are lost
     LEAVE = auto()
 
 
@@ -57,7 +57,7 @@ TABLE: Final = StateTable(
         _S.UNJOINED: {
             _E.JOIN: _S.JOINING,
             _E.FENCE: _S.UNJOINED,
-            _E.TOLD: _S.UNJOINED,
+            _E.LOSS_REPORTED: _S.UNJOINED,
             _E.LEAVE: _S.LEFT,
         },
         _S.JOINING: {
@@ -91,7 +91,7 @@ TABLE: Final = StateTable(
             _E.TARGET: _S.FENCED,
             _E.RECONCILED: _S.FENCED,
             _E.FENCE: _S.FENCED,
-            _E.TOLD: _S.UNJOINED,
+            _E.LOSS_REPORTED: _S.UNJOINED,
             _E.LEAVE: _S.LEFT,
         },
         _S.LEFT: {
@@ -99,7 +99,7 @@ TABLE: Final = StateTable(
             _E.TARGET: _S.LEFT,
             _E.RECONCILED: _S.LEFT,
             _E.FENCE: _S.LEFT,
-            _E.TOLD: _S.LEFT,
+            _E.LOSS_REPORTED: _S.LEFT,
             _E.LEAVE: _S.LEFT,
         },
     },

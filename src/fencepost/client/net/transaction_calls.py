@@ -109,7 +109,7 @@ async def describe_transaction(
     """
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     if prepared is not None:
-        request.tell_ending = True
+        request.include_ending = True
         request.prepared_producer_id, request.prepared_producer_epoch = prepared.producer_id, prepared.epoch
     try:
         reply: DescribeTransactionsResponse = await cluster.call(

@@ -75,7 +75,7 @@ class IdCalls:
             # timeout.
             asked = PreparedTransaction(0, 0)
             state = await describe_transaction(self._cluster, self.transactional_id, self.deadline(), asked)
-            self.lifts = state is not None and state.ending != Ending.NOT_TOLD
+            self.lifts = state is not None and state.ending != Ending.NOT_REPORTED
         two_phase = self._config.two_phase_commit
         if self._sender.producer_id >= 0:
             with suppress(UnsupportedVersionError):

@@ -62,7 +62,7 @@ def find_own_outcome(ours: PreparedTransaction, state: TransactionState | None, 
     """
     if state is None or state.error_code != 0:
         return Ending.UNKNOWN
-    if state.ending not in (Ending.NOT_TOLD, Ending.UNKNOWN):
+    if state.ending not in (Ending.NOT_REPORTED, Ending.UNKNOWN):
         ended = state.ending in (Ending.TIMED_OUT, Ending.ABORTED)
         return Ending(state.ending) if ended else Ending.UNKNOWN
     # The broker does not store endings. An abort under a newer epoch is a timeout, unless the transaction has none.

@@ -29,7 +29,7 @@ from fencepost.values import MutableValue
 class DescribeTransactionsRequest(MutableValue):
     API_KEY: ClassVar[int] = 65
     transactional_ids: Sequence[str] = ()
-    tell_ending: bool = False
+    include_ending: bool = False
     prepared_producer_id: int = -1
     prepared_producer_epoch: int = -1
 
@@ -73,8 +73,8 @@ _T = Struct(">?")
 def _write_describe_transactions_request_v0(out: bytearray, value: DescribeTransactionsRequest) -> None:
     write_compact_array(out, value.transactional_ids, write_compact_string)
     tags: list[tuple[int, bytes | bytearray]] = []
-    if value.tell_ending:
-        tags.append((10000, _T.pack(value.tell_ending)))
+    if value.include_ending:
+        tags.append((10000, _T.pack(value.include_ending)))
     if value.prepared_producer_id != -1:
         tags.append((10001, _Q.pack(value.prepared_producer_id)))
     if value.prepared_producer_epoch != -1:
@@ -91,7 +91,7 @@ def _read_describe_transactions_request_v0(data: bytes, at: int) -> tuple[Descri
         value.transactional_ids, at = [], at + 1
     else:
         value.transactional_ids, at = read_compact_array(data, at, read_compact_strings, 1)
-    value.tell_ending = False
+    value.include_ending = False
     value.prepared_producer_id = -1
     value.prepared_producer_epoch = -1
     if data[at] == 0:
@@ -101,7 +101,7 @@ def _read_describe_transactions_request_v0(data: bytes, at: int) -> tuple[Descri
         for _ in range(tags):
             tag, end, at = read_tag(data, at)
             if tag == 10000:
-                (value.tell_ending,) = _T.unpack_from(data, at)
+                (value.include_ending,) = _T.unpack_from(data, at)
                 at += 1
             elif tag == 10001:
                 (value.prepared_producer_id,) = _Q.unpack_from(data, at)

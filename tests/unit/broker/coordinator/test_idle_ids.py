@@ -13,7 +13,7 @@ from fencepost.broker.coordinator.txn.compact_idle_ids import PACKED_BYTES, Idle
 from fencepost.broker.coordinator.txn.model import BumpCause, Transaction, TransactionRecord
 from fencepost.broker.coordinator.txn.replay import TransactionStore
 from fencepost.broker.coordinator.txn.states import IDLE, TxnState
-from fencepost.broker.timing.clock import Jumps
+from fencepost.broker.timing.clock import ClockJumps
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.partitioning import java_string_hash
 from fencepost.protocol.logs.transaction_log import encode_key
@@ -70,7 +70,7 @@ def test_a_packed_state_comes_back() -> None:
 def test_ids_expire_at_their_time_whatever_was_done_to_them(seed: int) -> None:
     """Against a dictionary of last uses, with ids used again, forgotten, and put in any order."""
     rng = random.Random(seed)
-    jumps = Jumps()
+    jumps = ClockJumps()
     store = TransactionStore(EXPIRATION_MS, jumps, lambda name: java_string_hash(name) % 3)
     model: dict[str, int] = {}
     now_ms, expired, times = 1_000_000, 0, [0]
@@ -106,7 +106,7 @@ def test_ids_with_a_context_have_the_same_state(seed: int, monkeypatch: pytest.M
     """Against a store without contexts, with ids expired, set aside, and loaded with a clock set back."""
     monkeypatch.setattr(replay_module, "_MOST_CONTEXTS", 8)
     rng = random.Random(seed)
-    stores = [TransactionStore(EXPIRATION_MS, Jumps(), lambda name: java_string_hash(name) % 3) for _ in range(2)]
+    stores = [TransactionStore(EXPIRATION_MS, ClockJumps(), lambda name: java_string_hash(name) % 3) for _ in range(2)]
     names = [f"id-{number}" for number in range(20)]
     open_in = frozenset({TopicPartition("a", 0)})
     now_ms, known = 1_000_000, 0
@@ -139,7 +139,7 @@ def test_ids_with_a_context_have_the_same_state(seed: int, monkeypatch: pytest.M
 
 
 def test_what_is_due_and_cannot_be_written_comes_again() -> None:
-    store = TransactionStore(EXPIRATION_MS, Jumps())
+    store = TransactionStore(EXPIRATION_MS, ClockJumps())
     store.replay(TransactionRecord("a", transaction("a", TxnState.EMPTY, 0, random.Random(0))))
     assert [each.transactional_id for each in store.take_due(EXPIRATION_MS, 10)] == ["a"]
     assert store.take_due(EXPIRATION_MS, 10) == []
@@ -151,7 +151,7 @@ def test_what_is_due_and_cannot_be_written_comes_again() -> None:
 def test_an_idle_id_is_a_name_and_few_bytes() -> None:
     rng = random.Random(1)
     count = 20_000
-    store = TransactionStore(WEEK_MS, Jumps())
+    store = TransactionStore(WEEK_MS, ClockJumps())
     records = [
         TransactionRecord(f"fencepost/query/{n:08d}", transaction(f"fencepost/query/{n:08d}", TxnState.EMPTY, n, rng))
         for n in range(count)

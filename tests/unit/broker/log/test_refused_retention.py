@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from fencepost.broker.disk.changes import carry_out
-from fencepost.broker.log.removing import moving, owes_removal, retaining
+from fencepost.broker.log.removing import has_removable_segment, moving, retaining
 from fencepost_lab.check.disk import MemoryDisk
 from tests.support.small_logs import NOW, SMALL, filled, headers, opened
 
@@ -74,6 +74,6 @@ def test_deleting_records_succeeds_although_a_segment_cannot_be_removed() -> Non
     first = f"{log.segments[0].base_offset:020}.log"
     disk.fail_next_write(OSError(errno.EIO, "Input/output error"), within=first)
     assert carry_out(moving(log, log.high_watermark)) == log.high_watermark == log.log_start_offset
-    assert owes_removal(log)
+    assert has_removable_segment(log)
     carry_out(retaining(log, NOW))
     assert first not in disk.listdir(log.directory)

@@ -55,7 +55,7 @@ def test_names_of_metrics_are_found_in_expressions() -> None:
 def test_each_alert_asks_for_what_is_served_and_links_to_its_section() -> None:
     assert len(rules(TEXT)) > 10
     assert wrong(TEXT) == []
-    planted = TEXT.replace("broker_markers_owed", "broker_markers").replace("#fp402", "#fp499")
+    planted = TEXT.replace("broker_markers_pending", "broker_markers").replace("#fp402", "#fp499")
     assert wrong(planted) == ["docs/at-night.md#fp499", "fencepost_broker_markers"]
 
 

@@ -47,7 +47,7 @@ def test_the_dashboard_asks_for_what_is_served() -> None:
     dashboard = (ROOT / "docs" / "grafana.json").read_text()
     assert dashboard.count("fencepost_broker_") > 30
     assert strangers(dashboard) == []
-    planted = dashboard.replace("fencepost_broker_markers_owed", "fencepost_broker_markers")
+    planted = dashboard.replace("fencepost_broker_markers_pending", "fencepost_broker_markers")
     assert strangers(planted) == ["fencepost_broker_markers"]
 
 

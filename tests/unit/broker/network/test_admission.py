@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.broker.metrics.log_rate_limit import Pace, Paces
+from fencepost.broker.metrics.log_rate_limit import RateLimit, RateLimits
 from fencepost.broker.network.admission import Admission, connections_for
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
@@ -77,11 +77,11 @@ def test_connections_leave_descriptors_for_the_rest(descriptors: int, files: int
 
 
 def test_the_pace_of_log_lines() -> None:
-    pace = Pace(100)
+    pace = RateLimit(100)
     assert [pace.hit(now_ms) for now_ms in (0, 1, 99, 100, 101, 500)] == [1, 0, 0, 3, 0, 2]
 
 
 def test_so_many_subjects_have_a_pace_of_their_own() -> None:
-    paces = Paces()
+    paces = RateLimits()
     assert [paces.hit(0, str(number % 1_000)) for number in range(2_000)] == [1] * 1_000 + [0] * 1_000
     assert [paces.hit(0, "one more"), paces.hit(0, "1"), paces.hit(0, "0")] == [1, 0, 1]

@@ -17,11 +17,11 @@ from fencepost.broker.security.acls import (
     ResourceType,
     invalid_binding,
 )
-from fencepost.broker.security.authorizer import Acls, Policy, Who, authorize, authorize_any
+from fencepost.broker.security.authorizer import Acls, Policy, Requester, authorize, authorize_any
 
 CLOSED = Policy(frozenset({"User:root"}), allow_without_acl=False)
 OPEN = Policy(frozenset(), allow_without_acl=True)
-ALICE = Who("User:alice", "10.0.0.1")
+ALICE = Requester("User:alice", "10.0.0.1")
 
 
 def allow(
@@ -73,7 +73,7 @@ def test_a_permission_counts_for_its_resource_principal_host_and_operation(bindi
     [("0:0:0:0:0:0:0:1", True), ("::1", True), ("::2", False), ("a:b", False), ("10.0.0.1", False)],
 )
 def test_an_ipv6_address_in_any_spelling(host: str, expected: bool) -> None:
-    who = Who("User:alice", "::1")
+    who = Requester("User:alice", "::1")
     acls = Acls([allow(Operation.READ, host=host)])
     assert authorize(acls, CLOSED, who, Operation.READ, ResourceType.TOPIC, "t") is expected
 
@@ -87,7 +87,7 @@ def test_nobody_may_anything_that_no_binding_names_unless_the_policy_says_so() -
 
 def test_a_super_user_may_everything_even_what_is_denied() -> None:
     acls = Acls([allow(Operation.ALL, "*", principal="User:*", permission=Permission.DENY)])
-    root = Who("User:root", "10.0.0.1")
+    root = Requester("User:root", "10.0.0.1")
     assert authorize(acls, CLOSED, root, Operation.DELETE, ResourceType.TOPIC, "t")
     assert authorize_any(acls, CLOSED, root, Operation.WRITE, ResourceType.TOPIC)
 

@@ -12,7 +12,7 @@ import pytest
 
 from fencepost.broker.embedded import Broker
 from fencepost.broker.security.listeners import listeners_of
-from fencepost.broker.settings.kafka_only import is_without_effect, why_refused
+from fencepost.broker.settings.kafka_only import is_without_effect, refusal_reason
 from fencepost.broker.settings.table import (
     BROKER_SETTINGS,
     GROUP_SETTINGS,
@@ -75,7 +75,7 @@ def test_no_setting_of_kafkas_is_unknown(caplog: pytest.LogCaptureFixture) -> No
             assert f" {name} " in caplog.text
         else:
             kinds["refused"] += 1
-            assert why_refused(name)
+            assert refusal_reason(name)
             with pytest.raises(InvalidSetting, match=re.escape(f"{name!r} cannot be honoured here")):
                 BrokerConfig({name: "17"})
     assert sum(kinds.values()) == len(names) > 350

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from fencepost.broker.timing.alarm import Alarm
+from fencepost.broker.timing.deadline_signal import DeadlineSignal
 from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.broker.timing.timers import Timer, Timers
 
@@ -14,8 +14,8 @@ from fencepost.broker.timing.timers import Timer, Timers
 class Shell:
     """Knows the earliest deadline as of its last look."""
 
-    def __init__(self, alarm: Alarm, parts: Timers | Deadlines[str]) -> None:
-        self._alarm = alarm
+    def __init__(self, deadline_signal: DeadlineSignal, parts: Timers | Deadlines[str]) -> None:
+        self._alarm = deadline_signal
         self._parts = parts
         self.known_ms: int | None = None
         self.looks = 0
@@ -32,9 +32,9 @@ class Shell:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_deadline_of_a_key_is_missed(seed: int) -> None:
-    random, alarm = Random(seed), Alarm()
-    deadlines = Deadlines[str](alarm)
-    shell, model, now_ms = Shell(alarm, deadlines), dict[str, int](), 0
+    random, deadline_signal = Random(seed), DeadlineSignal()
+    deadlines = Deadlines[str](deadline_signal)
+    shell, model, now_ms = Shell(deadline_signal, deadlines), dict[str, int](), 0
     for _ in range(500):
         key = random.choice("abcdef")
         if random.random() < 0.5:
@@ -47,7 +47,7 @@ def test_no_deadline_of_a_key_is_missed(seed: int) -> None:
             now_ms = max(now_ms, shell.known_ms)
             for due in deadlines.pop_due(now_ms):
                 assert model.pop(due) <= now_ms
-            alarm.is_set = True  # as the shell does after each of its timers
+            deadline_signal.is_set = True  # as the shell does after each of its timers
         shell.pump()
         assert not shell.misses(min(model.values(), default=None))
     assert 50 < shell.looks < 500
@@ -55,9 +55,9 @@ def test_no_deadline_of_a_key_is_missed(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_timer_is_missed(seed: int) -> None:
-    random, alarm = Random(seed), Alarm()
-    timers = Timers(alarm=alarm)
-    shell, waiting, now_ms = Shell(alarm, timers), list[Timer](), 0
+    random, deadline_signal = Random(seed), DeadlineSignal()
+    timers = Timers(deadline_signal=deadline_signal)
+    shell, waiting, now_ms = Shell(deadline_signal, timers), list[Timer](), 0
     for _ in range(500):
         if random.random() < 0.5:
             waiting.append(timers.at(now_ms + random.randrange(1, 100), lambda _: None))
@@ -67,21 +67,21 @@ def test_no_timer_is_missed(seed: int) -> None:
             now_ms = max(now_ms, shell.known_ms)
             timers.run(now_ms)
             waiting = [timer for timer in waiting if timer.action is not None]
-            alarm.is_set = True
+            deadline_signal.is_set = True
         shell.pump()
         assert not shell.misses(min((timer.due_ms for timer in waiting), default=None))
     assert 50 < shell.looks < 500
 
 
 def test_a_later_deadline_sets_nothing() -> None:
-    alarm = Alarm()
-    deadlines, timers = Deadlines[str](alarm), Timers(alarm=alarm)
+    deadline_signal = DeadlineSignal()
+    deadlines, timers = Deadlines[str](deadline_signal), Timers(deadline_signal=deadline_signal)
     deadlines.set("a", 10)
     timers.at(10, lambda _: None)
-    alarm.is_set = False
+    deadline_signal.is_set = False
     deadlines.set("a", 20)
     deadlines.set("b", 30)
     timers.at(20, lambda _: None)
-    assert not alarm.is_set
+    assert not deadline_signal.is_set
     deadlines.set("c", 5)
-    assert alarm.is_set
+    assert deadline_signal.is_set

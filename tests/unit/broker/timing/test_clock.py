@@ -9,7 +9,7 @@ import pytest
 from fencepost import Admin, Consumer, Producer
 from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
 from fencepost.broker.embedded import Broker
-from fencepost.broker.timing.clock import Clock, Jumps, SystemTime
+from fencepost.broker.timing.clock import Clock, ClockJumps, SystemTime
 from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -112,7 +112,7 @@ def test_moved_time_does_not_jump_and_a_jump_while_it_stands_still_is_none() -> 
 
 
 def test_what_was_skipped_since() -> None:
-    jumps = Jumps()
+    jumps = ClockJumps()
     assert jumps.skipped(0) == 0
     jumps.add(1100, 100)
     jumps.add(2500, 500)

@@ -87,7 +87,7 @@ def test_a_deleted_topic_whose_directory_cannot_be_looked_at_stays_deleted(
 
 def test_a_file_that_cannot_be_looked_at_is_not_told_to_be_removed(driver: BrokerDriver) -> None:
     driver.disk.exists = refuse  # type: ignore[method-assign]
-    driver.core.presence.look()
+    driver.core.deleted_file_monitor.check_next()
     assert driver.ask(produce("t", batch(b"after")), 9).partitions[0].error_code == ErrorCode.NONE
 
 

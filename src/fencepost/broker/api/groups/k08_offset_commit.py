@@ -68,7 +68,7 @@ class _Results:
         if taken:
             self._taken.append((key, taken))
 
-    def tell(self, topic: str, partition: int, code: int) -> None:
+    def add(self, topic: str, partition: int, code: int) -> None:
         """Add a result. A partition that the request names twice gets two results."""
         for result in self._by_place[topic, partition]:
             result.error_code = code
@@ -109,10 +109,10 @@ def _commit(
         ),
     )
     for answer in committed.reply:
-        results.tell(answer.topic, answer.partition, answer.error_code)
+        results.add(answer.topic, answer.partition, answer.error_code)
     failed = groups.apply(now_ms, committed)
     for wanted in piece if failed else ():
-        results.tell(wanted.topic, wanted.partition, failed)
+        results.add(wanted.topic, wanted.partition, failed)
 
 
 HANDLER = Handler(_handle)

@@ -183,7 +183,7 @@ class ParkedFetch:
         session_id = 0
         if session is not None:
             session_id = session.session_id
-            results = list(session.tell(results))
+            results = list(session.changed_results(results))
         elif opened.wants_session:
             core = self._call.core
             evictions = sessions.evictions

@@ -29,7 +29,7 @@ from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.model import ProducerPair
 from fencepost.broker.coordinator.txn.transaction_log_messages import note_refusal
 from fencepost.broker.disk.files import is_full
-from fencepost.broker.log.decompression_budget import PutOff
+from fencepost.broker.log.decompression_budget import DecompressionDeferred
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import Appended, Duplicate, Rejected
 from fencepost.broker.log.validate import Flaw, header_of
@@ -83,7 +83,7 @@ def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) 
             for place in rest:
                 try:
                     _append(call, now_ms, place, refusals)
-                except PutOff:
+                except DecompressionDeferred:
                     return call.core.large.wait
                 placed.append(place)
                 if len(placed) < len(headers) and call.core.steady_ms() >= until_ms:

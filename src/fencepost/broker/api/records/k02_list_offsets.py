@@ -15,7 +15,7 @@ from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.time_slices import TURN_MS, Resume, in_turns
 from fencepost.broker.api.visibility import when_ends_are_visible
 from fencepost.broker.connection import Call
-from fencepost.broker.log.decompression_budget import PutOff
+from fencepost.broker.log.decompression_budget import DecompressionDeferred
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.log.validate import Decompress
@@ -60,7 +60,7 @@ def _handle(call: Call, now_ms: int, request: ListOffsetsRequest) -> ListOffsets
             else:
                 try:
                     answer = _answer(call, name, wanted, committed)
-                except PutOff:
+                except DecompressionDeferred:
                     rest.appendleft((name, wanted))
                     return call.core.large.wait
             answers.setdefault(name, {})[index] = answer
@@ -111,7 +111,7 @@ def _known(timestamp: int, version: int) -> bool:
 
 
 def _find(log: PartitionLog, timestamp: int, committed: bool, decompress: Decompress) -> tuple[int, int]:
-    """Return (offset, timestamp), -1 if there is none. Raises OSError, CorruptSegment, PutOff."""
+    """Return (offset, timestamp), -1 if there is none. Raises OSError, CorruptSegment, DecompressionDeferred."""
     if timestamp == _LATEST:
         return log.last_stable_offset if committed else log.high_watermark, -1
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):

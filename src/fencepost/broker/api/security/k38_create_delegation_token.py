@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.security.tokens import why_no_token
+from fencepost.broker.api.security.tokens import token_refusal
 from fencepost.broker.connection import Call
 from fencepost.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
@@ -20,7 +20,7 @@ def _handle(call: Call, now_ms: int, request: CreateDelegationTokenRequest) -> C
     if request.owner_principal_name:
         owner_type, owner_name = request.owner_principal_type or "", request.owner_principal_name
     return CreateDelegationTokenResponse(
-        error_code=why_no_token(call),
+        error_code=token_refusal(call),
         principal_type=owner_type,
         principal_name=owner_name,
         token_requester_principal_type=requester_type,

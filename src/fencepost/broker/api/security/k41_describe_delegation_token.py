@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.security.tokens import why_no_token
+from fencepost.broker.api.security.tokens import token_refusal
 from fencepost.broker.connection import Call
 from fencepost.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
@@ -15,7 +15,7 @@ __all__ = ["HANDLER"]
 
 def _handle(call: Call, now_ms: int, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
     """Refuse the request."""
-    return DescribeDelegationTokenResponse(error_code=why_no_token(call))
+    return DescribeDelegationTokenResponse(error_code=token_refusal(call))
 
 
 HANDLER = Handler(_handle)

@@ -9,10 +9,10 @@ from fencepost.protocol.codes import ErrorCode
 if TYPE_CHECKING:
     from fencepost.broker.connection import Call
 
-__all__ = ["why_no_token"]
+__all__ = ["token_refusal"]
 
 
-def why_no_token(call: Call) -> int:
+def token_refusal(call: Call) -> int:
     """Return the code with which Kafka refuses an unauthenticated client, or any if tokens are disabled."""
     if call.connection.login is None:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED

@@ -1,6 +1,6 @@
 """DescribeTransactions, v0: state, timeout, owner and partitions of transactional ids (KIP-664).
 
-A client that sets `tell_ending` also gets the outcome of the transaction that it names by producer id and epoch, and
+A client that sets `include_ending` also gets the outcome of the transaction that it names by producer id and epoch, and
 the pair on the records of an open transaction. These are tagged fields of Fencepost: other clients do not get them. The
 reply is sent when everything in it is durable.
 
@@ -52,7 +52,7 @@ def _describe(call: Call, transactional_id: str, request: DescribeTransactionsRe
             if may_see(call, topic, quiet=True)
         ],
     )
-    if request.tell_ending:
+    if request.include_ending:
         told.ending = found.ending
         told.written_producer_id, told.written_producer_epoch = found.ongoing_producer_id, found.ongoing_producer_epoch
     return told

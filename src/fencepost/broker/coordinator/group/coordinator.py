@@ -66,8 +66,8 @@ from fencepost.broker.coordinator.group.base.settings import CoordinatorSettings
 from fencepost.broker.coordinator.group.base.topics import Topics
 from fencepost.broker.coordinator.group.kinds import DEFAULT_KIND, OTHER_KINDS
 from fencepost.broker.coordinator.group.offset_store import OffsetStore, StoredOffset
-from fencepost.broker.timing.alarm import Alarm
-from fencepost.broker.timing.clock import Jumps
+from fencepost.broker.timing.clock import ClockJumps
+from fencepost.broker.timing.deadline_signal import DeadlineSignal
 from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.offsets_log import OffsetCommitKey
@@ -99,7 +99,7 @@ class GroupCoordinator:
         new_uuid: Callable[[], str],
         topics: Topics,
         refused: Callable[[int, str], None] = lambda _now_ms, _group_id: None,
-        alarm: Alarm | None = None,
+        deadline_signal: DeadlineSignal | None = None,
     ) -> None:
         self._refused = refused
         self._max_groups = settings.number("max.groups")
@@ -110,8 +110,8 @@ class GroupCoordinator:
         self._retention_ms = settings.number("offsets.retention.minutes") * 60_000
         self._expiry_interval_ms = settings.number("offsets.retention.check.interval.ms")
         self._offsets = OffsetStore(settings.number("offsets.topic.num.partitions"))
-        self._deadlines = Deadlines[Deadline](alarm)
-        self._jumps = Jumps()
+        self._deadlines = Deadlines[Deadline](deadline_signal)
+        self._jumps = ClockJumps()
         self._kinds = Kinds()
         context = KindContext(settings, self._deadlines, topics, new_uuid, self._kinds)
         self._default = DEFAULT_KIND(context)
@@ -377,8 +377,8 @@ class GroupCoordinator:
         described = own.describe(group_id)
         if described is not None:
             return described
-        why = "not found." if self._kinds.of(group_id) is None else f"is not a {own.name} group."
-        return own.missing(group_id, f"Group {group_id} {why}")
+        reason = "not found." if self._kinds.of(group_id) is None else f"is not a {own.name} group."
+        return own.missing(group_id, f"Group {group_id} {reason}")
 
     def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         """List groups for ListGroups v0-5. Filters ignore case. An empty filter matches all, an unknown name none."""

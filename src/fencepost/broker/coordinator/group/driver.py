@@ -17,7 +17,7 @@ from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.log.results import Rejected
 from fencepost.broker.settings.dynamic import DynamicSettings
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.broker.timing.alarm import Alarm
+from fencepost.broker.timing.deadline_signal import DeadlineSignal
 from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.internal import CONSUMER_OFFSETS
 from fencepost.broker.topics.topic import Partition
@@ -40,13 +40,13 @@ class Groups:
         settings: DynamicSettings,
         *,
         new_uuid: Callable[[], UUID],
-        alarm: Alarm,
+        deadline_signal: DeadlineSignal,
     ) -> None:
         self._runtime = runtime
         self._topics = topics
         self._refusals = runtime.refusals("refused_groups")
         self.coordinator = GroupCoordinator(
-            _Settings(config, settings), lambda: str(new_uuid()), _Topics(topics), self._refused, alarm
+            _Settings(config, settings), lambda: str(new_uuid()), _Topics(topics), self._refused, deadline_signal
         )
 
     def load(self, now_ms: int, settle: Callable[[int, Partition], None]) -> None:
@@ -117,7 +117,7 @@ class Groups:
         return (self.coordinator.on_time(now_ms, failed=self._not_decided),)
 
     def _not_decided(self, group_id: str, error: Exception) -> None:
-        self._runtime.fence.failed(f"due work of group {group_id!r}", error, "It is tried again in a second")
+        self._runtime.failure_guard.failed(f"due work of group {group_id!r}", error, "It is tried again in a second")
 
     def _refused(self, now_ms: int, group_id: str) -> None:
         self._refusals.note(now_ms, f"group {group_id!r}: there are {self.coordinator.count} already (max.groups)")
@@ -134,7 +134,7 @@ class Groups:
             except Exception as error:
                 if not fenced:
                     raise
-                self._runtime.fence.failed(f"a decision for group {group_id!r}", error, "It may be incomplete")
+                self._runtime.failure_guard.failed(f"a decision for group {group_id!r}", error, "It may be incomplete")
                 continue
             if code:
                 return code

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fencepost.broker.coordinator.group.base.kind import SomeGroup
+from fencepost.broker.coordinator.group.base.kind import AnyGroup
 from fencepost.broker.coordinator.group.base.records import GroupRecord
 from fencepost.broker.coordinator.group.base.requests import (
     FetchedOffset,
@@ -24,7 +24,7 @@ from fencepost.broker.coordinator.group.base.requests import (
     PartitionOffset,
 )
 from fencepost.broker.coordinator.group.offset_store import OffsetStore, StoredOffset
-from fencepost.broker.timing.clock import Jumps
+from fencepost.broker.timing.clock import ClockJumps
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.offsets_log import OffsetCommitKey, OffsetCommitValue
 from fencepost.topic_partition import TopicPartition
@@ -97,7 +97,7 @@ def fetch(store: OffsetStore, request: FetchOffsets) -> FetchedOffsets:
 
 
 def delete_some(
-    store: OffsetStore, group: SomeGroup, partitions: Sequence[tuple[str, int]]
+    store: OffsetStore, group: AnyGroup, partitions: Sequence[tuple[str, int]]
 ) -> tuple[list[GroupRecord], list[PartitionError]]:
     """Return the tombstones of an OffsetDelete and the result per partition. Subscribed topics are refused."""
     records = []
@@ -129,21 +129,26 @@ def delete_for(store: OffsetStore, group_id: str, gone: set[TopicPartition]) -> 
 
 
 def expire(
-    store: OffsetStore, group: SomeGroup, now_ms: int, retention_ms: int, jumps: Jumps
+    store: OffsetStore, group: AnyGroup, now_ms: int, retention_ms: int, clock_jumps: ClockJumps
 ) -> tuple[list[GroupRecord], bool]:
     """Return the tombstones of the group's expired offsets, and true if no offset remains. Pending ones remain."""
     committed = store.committed.get(group.group_id, {})
     records = [
         _tombstone(group.group_id, partition)
         for partition, stored in committed.items()
-        if _expired(group, partition, stored, now_ms, retention_ms, jumps)
+        if _expired(group, partition, stored, now_ms, retention_ms, clock_jumps)
         and not store.has_pending(group.group_id, partition)
     ]
     return records, len(records) == len(committed) and not any(True for _ in store.pending_partitions(group.group_id))
 
 
 def _expired(
-    group: SomeGroup, partition: TopicPartition, stored: StoredOffset, now_ms: int, retention_ms: int, jumps: Jumps
+    group: AnyGroup,
+    partition: TopicPartition,
+    stored: StoredOffset,
+    now_ms: int,
+    retention_ms: int,
+    clock_jumps: ClockJumps,
 ) -> bool:
     """Return true if the offset has expired (KIP-211). Offsets of subscribed topics do not expire.
 
@@ -154,9 +159,9 @@ def _expired(
     if since_ms is None or group.subscribes_to(partition.topic):
         return False
     if stored.value.expire_timestamp_ms >= 0:
-        return now_ms >= stored.value.expire_timestamp_ms + jumps.skipped(committed_ms)
+        return now_ms >= stored.value.expire_timestamp_ms + clock_jumps.skipped(committed_ms)
     since_ms = max(since_ms, stored.pended_until_ms)
-    return now_ms >= since_ms + retention_ms + jumps.skipped(since_ms)
+    return now_ms >= since_ms + retention_ms + clock_jumps.skipped(since_ms)
 
 
 def _wanted(

@@ -41,8 +41,8 @@ from fencepost.broker.coordinator.txn.replay import IdContext, TransactionStore
 from fencepost.broker.coordinator.txn.snapshot import IdsSnapshot
 from fencepost.broker.coordinator.txn.states import PREPARED
 from fencepost.broker.coordinator.txn.views import DescribedTransaction, ListReply
-from fencepost.broker.timing.alarm import Alarm
-from fencepost.broker.timing.clock import Jumps
+from fencepost.broker.timing.clock import ClockJumps
+from fencepost.broker.timing.deadline_signal import DeadlineSignal
 from fencepost.protocol.codes import ErrorCode
 from fencepost.topic_partition import TopicPartition
 
@@ -56,24 +56,27 @@ class TransactionCoordinator:
         self,
         config: TransactionConfig,
         allocate_producer_id: AllocateProducerId,
-        jumps: Jumps | None = None,
+        clock_jumps: ClockJumps | None = None,
         shard_of: Callable[[str], int] = lambda _: 0,
-        alarm: Alarm | None = None,
+        deadline_signal: DeadlineSignal | None = None,
     ) -> None:
         """Create the coordinator without any id.
 
         Args:
             config: Its settings.
             allocate_producer_id: Returns a new producer id.
-            jumps: The jumps of the clock.
+            clock_jumps: The jumps of the clock.
             shard_of: Returns an id's partition of the transaction log.
-            alarm: It is set when a deadline becomes earlier.
+            deadline_signal: It is set when a deadline becomes earlier.
         """
-        self._alarm = Alarm() if alarm is None else alarm
+        self._deadline_signal = DeadlineSignal() if deadline_signal is None else deadline_signal
         self._config = config
         self._allocate = allocate_producer_id
         self._store = TransactionStore(
-            config.transactional_id_expiration_ms, Jumps() if jumps is None else jumps, shard_of, self._alarm
+            config.transactional_id_expiration_ms,
+            ClockJumps() if clock_jumps is None else clock_jumps,
+            shard_of,
+            self._deadline_signal,
         )
         # Not part of the replayed state: number of times an old epoch was answered 59. A restart resets it, so a client
         # that never bumps gets three more such answers.
@@ -91,7 +94,7 @@ class TransactionCoordinator:
         """Replace the settings for all later requests. An id's expiry changes when the id is used or becomes due."""
         self._config = config
         self._store.expiration_ms = config.transactional_id_expiration_ms
-        self._alarm.is_set = True
+        self._deadline_signal.is_set = True
 
     @property
     def highest_producer_id(self) -> int:
@@ -240,7 +243,7 @@ class TransactionCoordinator:
                 failed(current.transactional_id, error)
                 continue
             if result is None:
-                self._store.look_again(current)
+                self._store.reset_deadline(current)
             else:
                 yield result
 

@@ -37,10 +37,10 @@ from fencepost.broker.log.producers.idempotence import ProducerState
 from fencepost.broker.log.reading import Gap, has_gap
 from fencepost.broker.log.results import Rejected
 from fencepost.broker.metrics.counters import Metrics
-from fencepost.broker.metrics.log_rate_limit import Paces
+from fencepost.broker.metrics.log_rate_limit import RateLimits
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.broker.timing.alarm import Alarm
-from fencepost.broker.timing.clock import Jumps
+from fencepost.broker.timing.clock import ClockJumps
+from fencepost.broker.timing.deadline_signal import DeadlineSignal
 from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.durability import Durability
 from fencepost.broker.topics.internal import CONSUMER_OFFSETS
@@ -76,10 +76,10 @@ class Transactions:
         doubts: CorruptionGuard,
         *,
         allocate_producer_id: AllocateProducerId,
-        jumps: Jumps,
+        clock_jumps: ClockJumps,
         offsets_decided: OffsetsDecided,
         begin: Begin,
-        alarm: Alarm,
+        deadline_signal: DeadlineSignal,
     ) -> None:
         """Connect the coordinator with the logs.
 
@@ -95,13 +95,13 @@ class Transactions:
         self._doubts = doubts
         self._offsets_decided = offsets_decided
         self.coordinator = TransactionCoordinator(
-            _coordinator_config(config), allocate_producer_id, jumps, runtime.index_of, alarm
+            _coordinator_config(config), allocate_producer_id, clock_jumps, runtime.index_of, deadline_signal
         )
         self.snapshots = TransactionSnapshots(files, durability, metrics, self.coordinator, begin)
-        self.owing: list[str] = []
-        """Ids whose markers `write_owed` writes, once their answers are being sent."""
+        self.unfinished_ids: list[str] = []
+        """Ids whose markers `write_pending_markers` writes, once their answers are being sent."""
         self._under_way: set[MarkerWrite] = set()
-        self._refused_markers = Paces()
+        self._refused_markers = RateLimits()
         self._waiting: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
         self._requests: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
         self._refused: set[str] = set()  # ids whose end the disk has refused so far
@@ -271,10 +271,9 @@ class Transactions:
     def apply(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
         """Carry out a decision.
 
-        `reply(now_ms)` is called once everything appended so far is durable. The markers are then due until
-        `write_owed`. Raises OSError before anything is appended if a log to be fenced cannot be opened, because a
-        decision must be carried out completely. Raises OSError also while an earlier transaction of the id is
-        unsettled.
+        `reply(now_ms)` is called once everything appended so far is durable. `write_pending_markers` then writes the
+        markers. Raises OSError before anything is appended if a log to be fenced cannot be opened, because a decision
+        must be carried out completely. Raises OSError also while an earlier transaction of the id is unsettled.
         """
         if self._unsettled:
             names = {record.transactional_id for record in result.records}
@@ -286,46 +285,48 @@ class Transactions:
     def _carry_out(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
         fences = [(self._topics.partition(*fence.partition), fence) for fence in result.fence] if result.fence else ()
         fenced = [(partition.log, fence) for partition, fence in fences if partition is not None] if fences else ()
-        owes: dict[str, bool] = {}  # by id, after its last record
+        reached: dict[str, bool] = {}  # if the id is prepared after its last record
         for record in result.records:
             self._append(now_ms, record)
             after = record.transaction
-            owes[record.transactional_id] = after is not None and after.state in PREPARED
+            reached[record.transactional_id] = after is not None and after.state in PREPARED
         for log, fence in fenced:
             log.fence(fence.producer_id, fence.epoch)
-        owing = [name for name, is_owing in owes.items() if is_owing]
-        if reply is not None or owing:
-            self._durability.when_durable(now_ms, partial(self._proceed, owing, reply))
+        unfinished_ids = [name for name, is_unfinished in reached.items() if is_unfinished]
+        if reply is not None or unfinished_ids:
+            self._durability.when_durable(now_ms, partial(self._proceed, unfinished_ids, reply))
         if self._refused or self._waiting or self._requests:
-            for name, is_owing in owes.items():
-                if not is_owing:
+            for name, is_unfinished in reached.items():
+                if not is_unfinished:
                     self._refused.discard(name)
                     for action in [*self._waiting.pop(name, ()), *self._requests.pop(name, ())]:
                         action(now_ms)
 
-    def _proceed(self, owing: Sequence[str], reply: Callable[[int], None] | None, now_ms: int) -> None:
+    def _proceed(self, unfinished_ids: Sequence[str], reply: Callable[[int], None] | None, now_ms: int) -> None:
         """Reply to a durable decision, whose markers these ids owe from now on."""
-        self.owing += owing
+        self.unfinished_ids += unfinished_ids
         if reply is None:
-            self.write_owed(now_ms)
+            self.write_pending_markers(now_ms)
         else:
             reply(now_ms)
 
-    def warn_of_loss(self, what: str, *, topic: str | None = None, producer_ids: Collection[int] = frozenset()) -> None:
+    def warn_of_loss(
+        self, operation: str, *, topic: str | None = None, producer_ids: Collection[int] = frozenset()
+    ) -> None:
         """Log the open transactions that lose data by an administrator's request about a topic or about producers."""
         for transaction in self.coordinator.awake():
             is_hit = transaction.producer_id in producer_ids or any(at.topic == topic for at in transaction.partitions)
             if transaction.state is TxnState.ONGOING and is_hit:
                 _log.warning(
                     "%s: records of transaction %s:%s of transactional id %r (open%s) are lost, even if it commits",
-                    *(what, *transaction.transaction_pair, transaction.transactional_id),
+                    *(operation, *transaction.transaction_pair, transaction.transactional_id),
                     ", waiting for its owner's decision" if transaction.is_two_phase else "",
                 )
 
-    def write_owed(self, now_ms: int) -> None:
+    def write_pending_markers(self, now_ms: int) -> None:
         """Write the markers of answered decisions, while the client already continues."""
-        while self.owing:
-            self._write_markers(now_ms, self.owing.pop())
+        while self.unfinished_ids:
+            self._write_markers(now_ms, self.unfinished_ids.pop())
 
     def when_idle(self, now_ms: int, transactional_id: str, action: Callable[[int], None]) -> None:
         """Call `action(now_ms)` when no markers of the id are being written, or at once."""
@@ -360,7 +361,7 @@ class Transactions:
 
     def _not_decided(self, transactional_id: str, error: Exception) -> None:
         subject = f"the due work of transactional id {transactional_id!r}"
-        self._runtime.fence.failed(subject, error, "It is tried again in a second")
+        self._runtime.failure_guard.failed(subject, error, "It is tried again in a second")
 
     def _apply_due(self, now_ms: int, result: Result[None]) -> None:
         """Carry out a due decision about one id. Raises OSError."""
@@ -374,7 +375,7 @@ class Transactions:
                 self.coordinator.set_aside(name)
                 self._doubts.found_id(name)
                 follows = "Requests for the id are refused until the next start, which reads its records again"
-                self._runtime.fence.failed(f"a decision for transactional id {name!r}", error, follows)
+                self._runtime.failure_guard.failed(f"a decision for transactional id {name!r}", error, follows)
 
     def next_deadline_ms(self) -> int | None:
         """Return the time of the next work for `on_time`, or None."""
@@ -419,7 +420,7 @@ class Transactions:
         """Repeat the marker in a second. Failures are logged at a limited rate, because a full disk refuses many."""
         if not isinstance(error, OSError):
             subject = f"a marker of transactional id {write.transactional_id!r} in {partition.directory}"
-            self._runtime.fence.failed(subject, error, "It is tried again in a second")
+            self._runtime.failure_guard.failed(subject, error, "It is tried again in a second")
         elif times := self._refused_markers.hit(now_ms, partition.directory):
             _log.error(
                 "a marker cannot be written to %s and will be tried again every second: %s; "

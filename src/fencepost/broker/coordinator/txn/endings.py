@@ -110,13 +110,13 @@ def ending_of(current: Transaction | None, pair: ProducerPair) -> Ending:
     since, runs = _read(current)
     for run in reversed(runs):
         if run.holds(pair):
-            return _told(current, pair, run.outcome)
+            return _ending_for(current, pair, run.outcome)
     own = {current.client_pair.producer_id, current.producer_id, since.producer_id, *(run.producer_id for run in runs)}
     was_given_out = pair.producer_id in own and since <= pair <= current.client_pair and pair.epoch <= LAST_CLIENT_EPOCH
     return Ending.NEVER_BEGUN if was_given_out else Ending.UNKNOWN
 
 
-def _told(current: Transaction, pair: ProducerPair, outcome: int) -> Ending:
+def _ending_for(current: Transaction, pair: ProducerPair, outcome: int) -> Ending:
     if outcome == _Outcome.ABORTED:
         return Ending.TIMED_OUT if current.timed_out(pair) else Ending.ABORTED
     return Ending.COMMITTED if outcome == _Outcome.COMMITTED else Ending.UNKNOWN

@@ -23,8 +23,8 @@ from fencepost.broker.coordinator.txn.states import (
     TxnRecordEvent,
     TxnState,
 )
-from fencepost.broker.timing.alarm import Alarm
-from fencepost.broker.timing.clock import Jumps
+from fencepost.broker.timing.clock import ClockJumps
+from fencepost.broker.timing.deadline_signal import DeadlineSignal
 from fencepost.broker.timing.deadlines import RETRY_MS, Deadlines
 from fencepost.protocol.logs.transaction_log import encode_key
 from fencepost.values import replace
@@ -54,20 +54,20 @@ class TransactionStore:
     def __init__(
         self,
         expiration_ms: int,
-        jumps: Jumps,
+        clock_jumps: ClockJumps,
         shard_of: Callable[[str], int] = lambda _: 0,
-        alarm: Alarm | None = None,
+        deadline_signal: DeadlineSignal | None = None,
     ) -> None:
         """Create an empty store.
 
         Args:
             expiration_ms: Time in ms after which an unused id expires.
-            jumps: The jumps of the clock.
+            clock_jumps: The jumps of the clock.
             shard_of: Returns an id's partition of the transaction log.
-            alarm: It is set when a deadline becomes earlier.
+            deadline_signal: It is set when a deadline becomes earlier.
         """
-        self._alarm = Alarm() if alarm is None else alarm
-        self._jumps = jumps
+        self._deadline_signal = DeadlineSignal() if deadline_signal is None else deadline_signal
+        self._jumps = clock_jumps
         self._shard_of = shard_of
         self.expiration_ms = expiration_ms
         self._awake: dict[str, Transaction] = {}  # ids with an open transaction or missing markers, or about to expire
@@ -75,7 +75,7 @@ class TransactionStore:
         self._contexts: dict[str, IdContext] = {}  # ids whose records were appended lately
         self._idle_floor_ms: int | None = None  # no idle id was last used before this time
         self.outstanding = Outstanding()
-        self.deadlines = Deadlines[str](self._alarm)
+        self.deadlines = Deadlines[str](self._deadline_signal)
         self.highest_producer_id = -1
         """Highest producer id in any record. An allocator must start above it."""
 
@@ -192,7 +192,7 @@ class TransactionStore:
         used_ms, floor_ms = idle.put(transactional_id, packed), self._idle_floor_ms
         if floor_ms is None or used_ms < floor_ms:
             self._idle_floor_ms = used_ms
-            self._alarm.is_set = True
+            self._deadline_signal.is_set = True
 
     def _forget_awake(self, transactional_id: str) -> Transaction | None:
         self.outstanding.forget(transactional_id)
@@ -226,7 +226,7 @@ class TransactionStore:
         self._idle_floor_ms = min(oldest, default=None)
         return due
 
-    def look_again(self, transaction: Transaction) -> None:
+    def reset_deadline(self, transaction: Transaction) -> None:
         """Reset the deadline of an id that was not due yet."""
         self.deadlines.set(transaction.transactional_id, self.due_ms(transaction))
 

@@ -20,7 +20,7 @@ from fencepost.broker.disk.files import Files
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.topics.durability import Durability
-from fencepost.broker.topics.opening import tell_damage
+from fencepost.broker.topics.opening import log_damage
 from fencepost.broker.topics.topic import Partition
 
 __all__ = ["FILE", "TransactionSnapshots"]
@@ -82,7 +82,7 @@ class TransactionSnapshots:
         for damage in log.report.damaged:
             # the damage lies before the snapshot, so nothing is in doubt, but it must be reported
             if damage.next_offset <= offset:
-                tell_damage(partition, self._metrics, *damage)
+                log_damage(partition, self._metrics, *damage)
         return max(offset, log.log_start_offset)
 
     def replayed(self, partition: Partition, records: int = 1) -> None:

@@ -56,11 +56,11 @@ def note_change(metrics: Metrics, now_ms: int, before: Transaction | None, after
             )
 
 
-def note_refusal(metrics: Metrics, what: str, error_code: int, transactional_id: str | None = None) -> None:
+def note_refusal(metrics: Metrics, subject: str, error_code: int, transactional_id: str | None = None) -> None:
     """Log and count a refusal if it means that another producer has taken over."""
     if error_code in _FENCED:
         metrics.count("fenced_requests")
-        _log.warning("%s of transactional id %r is refused: its producer is fenced", what, transactional_id)
+        _log.warning("%s of transactional id %r is refused: its producer is fenced", subject, transactional_id)
 
 
 def note_commit_of_nothing(current: Transaction | None, asked: ProducerPair) -> None:

@@ -21,14 +21,14 @@ class CleanedTransactions:
         """Start a walk. `aborted`: all aborted transactions that overlap the compacted offsets."""
         self._coming = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
         self._aborting: dict[int, Aborted] = {}
-        self._met: set[int] = set()  # producer ids with a batch in their current transaction
+        self._with_batches: set[int] = set()  # producer ids with a batch in their current transaction
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Return true if the batch, which is no marker, belongs to an aborted transaction."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
-        self._met.add(header.producer_id)
+        self._with_batches.add(header.producer_id)
         return header.producer_id in self._aborting
 
     def marker(self, header: BatchHeader, marker: Marker | None) -> tuple[bool, Aborted | None]:
@@ -39,12 +39,12 @@ class CleanedTransactions:
         self._begin_up_to(header.last_offset)
         if marker is None:
             return True, None
-        met = header.producer_id in self._met
-        self._met.discard(header.producer_id)
+        has_batches = header.producer_id in self._with_batches
+        self._with_batches.discard(header.producer_id)
         if marker.commit:
-            return not met, None
+            return not has_batches, None
         aborted = self._aborting.pop(header.producer_id, None)
-        return not met, aborted if met else None
+        return not has_batches, aborted if has_batches else None
 
     def _begin_up_to(self, offset: int) -> None:
         while self._coming and self._coming[-1].first_offset <= offset:

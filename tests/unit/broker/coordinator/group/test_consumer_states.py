@@ -9,7 +9,7 @@ from fencepost.broker.coordinator.group.base.member_states import (
 )
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroupState
 
-RECONCILING = (MemberEvent.OWES, MemberEvent.WAITS, MemberEvent.RECONCILED)
+RECONCILING = (MemberEvent.MUST_REVOKE, MemberEvent.MUST_WAIT, MemberEvent.RECONCILED)
 
 
 def test_the_numbers_in_the_log_are_kafkas() -> None:
@@ -23,8 +23,8 @@ def test_the_numbers_in_the_log_are_kafkas() -> None:
 def test_a_reconciliation_ends_where_its_event_says_from_everywhere() -> None:
     ends = {event: {end for _, e, end in MEMBER_TABLE if e == event} for event in RECONCILING}
     assert ends == {
-        MemberEvent.OWES: {MemberState.UNREVOKED},
-        MemberEvent.WAITS: {MemberState.UNRELEASED},
+        MemberEvent.MUST_REVOKE: {MemberState.UNREVOKED},
+        MemberEvent.MUST_WAIT: {MemberState.UNRELEASED},
         MemberEvent.RECONCILED: {MemberState.STABLE},
     }
 

@@ -23,8 +23,8 @@ def assigned(
     members: list[str], count: int, present: Shares | None = None, heard: dict[str, int] | None = None
 ) -> Shares:
     """With one topic that all subscribe to; whoever is not named in `heard` was heard just now."""
-    heard_ms = {member: (heard or {}).get(member, 1000) for member in members}
-    return assign({member: [A] for member in members}, {A: count}, present or {}, heard_ms)
+    last_heartbeat_ms = {member: (heard or {}).get(member, 1000) for member in members}
+    return assign({member: [A] for member in members}, {A: count}, present or {}, last_heartbeat_ms)
 
 
 def taken(before: Shares, after: Shares, members: list[str]) -> int:

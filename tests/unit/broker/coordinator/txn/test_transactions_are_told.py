@@ -46,7 +46,7 @@ def test_open_transactions_are_seen_with_their_age_and_what_they_hide(broker: Br
     seen = broker.metrics()
     wanted = {"transactions_open": 2, "transactions_two_phase": 1, "transactions_ending": 0, "transactional_ids": 2}
     assert {name: seen.gauges[name] for name in wanted} == wanted
-    assert seen.gauges["markers_owed"] == 0
+    assert seen.gauges["markers_pending"] == 0
     assert 20 <= seen.gauges["oldest_transaction_seconds"] < 60
     assert 20 <= seen.gauges["oldest_two_phase_seconds"] < 60
     assert seen.stable_lag == {("t", 0): 2}

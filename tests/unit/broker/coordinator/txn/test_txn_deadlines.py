@@ -8,7 +8,7 @@ from dataclasses import replace
 from fencepost.broker.coordinator.txn.coordinator import TransactionCoordinator
 from fencepost.broker.coordinator.txn.model import ProducerPair, TransactionRecord
 from fencepost.broker.coordinator.txn.states import TxnState
-from fencepost.broker.timing.clock import Jumps
+from fencepost.broker.timing.clock import ClockJumps
 from fencepost.broker.timing.deadlines import Deadlines
 from tests.unit.broker.coordinator.txn.txn_harness import A0, Harness
 
@@ -127,7 +127,7 @@ def test_a_longer_expiry_is_honoured_for_ids_already_idle() -> None:
 
 def test_after_a_jump_of_the_clock_a_transaction_is_next_looked_at_when_it_is_due() -> None:
     """Not every second until then: there may be thousands."""
-    jumps = Jumps()
+    jumps = ClockJumps()
     broker = Harness()
     broker.core = TransactionCoordinator(broker.config, lambda: 1, jumps)
     broker.open(timeout_ms=60_000)

@@ -20,7 +20,7 @@ from fencepost.broker.coordinator.txn.model import (
 )
 from fencepost.broker.coordinator.txn.replay import TransactionStore
 from fencepost.broker.coordinator.txn.states import TxnState
-from fencepost.broker.timing.clock import Jumps
+from fencepost.broker.timing.clock import ClockJumps
 from fencepost.protocol.logs.transaction_log import (
     CorruptTransactionRecord,
     TransactionLogValue,
@@ -62,7 +62,7 @@ FULL = Transaction(
 def test_the_log_that_kafka_wrote_replays_step_by_step() -> None:
     """Kafka's own sequence of states follows our table."""
     columns = decode_batches(log_bytes("__transaction_state-0"))
-    store = TransactionStore(TransactionConfig().transactional_id_expiration_ms, Jumps())
+    store = TransactionStore(TransactionConfig().transactional_id_expiration_ms, ClockJumps())
     seen = set()
     for index in range(len(columns)):
         key = columns.key(index)

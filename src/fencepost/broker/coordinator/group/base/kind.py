@@ -35,6 +35,7 @@ from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = [
+    "AnyGroup",
     "DefaultKind",
     "GroupKind",
     "KindContext",
@@ -42,7 +43,6 @@ __all__ = [
     "MemberRequest",
     "RecordedGroup",
     "RecordedKind",
-    "SomeGroup",
     "refuse",
 ]
 
@@ -50,7 +50,7 @@ Described = TypeVar("Described")
 K = TypeVar("K")
 
 
-class SomeGroup(Protocol):
+class AnyGroup(Protocol):
     """A group of any kind."""
 
     @property
@@ -122,7 +122,7 @@ class GroupKind(ABC, Generic[Described]):
         """Iterate over the ids of the persisted groups."""
 
     @abstractmethod
-    def find(self, group_id: str) -> SomeGroup | None:
+    def find(self, group_id: str) -> AnyGroup | None:
         """Return the group with the id; None if there is none of this kind."""
 
     @abstractmethod
@@ -308,11 +308,11 @@ class RecordedGroup(ABC):
 
     def copy(self) -> Self:
         """Return an independent copy."""
-        twin = object.__new__(type(self))
+        copied = object.__new__(type(self))
         for name in self.__slots__:
             value = getattr(self, name)
-            setattr(twin, name, dict(value) if isinstance(value, dict) else value)
-        return twin
+            setattr(copied, name, dict(value) if isinstance(value, dict) else value)
+        return copied
 
     def snapshot(self) -> object:
         """Return the complete state as a comparable value."""

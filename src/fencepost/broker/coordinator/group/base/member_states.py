@@ -17,11 +17,11 @@ __all__ = ["MEMBER_TABLE", "STORED_STATES", "IllegalMemberStep", "MemberEvent", 
 class MemberState(IntEnum):
     """State of a member. The first three are stored under these numbers; the others follow from its epoch."""
 
-    STABLE = 0  # it has all of its target
-    UNREVOKED = 1  # it has to give partitions or tasks back before it goes to the next epoch
-    UNRELEASED = 2  # it is in the target's epoch, and others still have some of its partitions
-    ABSENT = -1  # it is not in the group
-    AWAY = -2  # a static member said that it will be back (epoch -2); it keeps its partitions
+    STABLE = 0  # the member has its complete target assignment
+    UNREVOKED = 1  # the member must revoke partitions or tasks before it can take the next epoch
+    UNRELEASED = 2  # the member has the target's epoch, and other members still own some of its partitions
+    ABSENT = -1  # the member is not in the group
+    AWAY = -2  # a static member has left temporarily (epoch -2) and keeps its partitions
 
 
 STORED_STATES: Final = (MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED)
@@ -30,12 +30,12 @@ STORED_STATES: Final = (MemberState.STABLE, MemberState.UNREVOKED, MemberState.U
 class MemberEvent(IntEnum):
     """Event of a member."""
 
-    JOINED = 0  # it comes in with nothing, or takes the place of a static member that is away
-    OWES = 1  # the target takes partitions that it has and has not given back
-    WAITS = 2  # it owes nothing, and some of its target still belongs to others
-    RECONCILED = 3  # it has its whole target
-    STEPPED_OUT = 4  # a static member leaves and will be back
-    GONE = 5  # it left, was fenced, or somebody took its place
+    JOINED = 0  # the member joins without partitions, or replaces a static member that is away
+    MUST_REVOKE = 1  # the member owns partitions that its target does not have
+    MUST_WAIT = 2  # nothing is left to revoke, and other members own some partitions of the target
+    RECONCILED = 3  # the member has its complete target
+    LEFT_TEMPORARILY = 4  # a static member leaves temporarily
+    REMOVED = 5  # the member left, was fenced, or was replaced
 
 
 class IllegalMemberStep(RuntimeError):
@@ -61,11 +61,11 @@ def _illegal(state: MemberState, event: MemberEvent) -> IllegalMemberStep:
 
 # Shared by the states of present members, because the next state depends only on the target.
 _OF_A_MEMBER: Final = {
-    _E.OWES: _S.UNREVOKED,  # keep the epoch; start its rebalance timeout
-    _E.WAITS: _S.UNRELEASED,  # take the target's epoch and what is free of it
+    _E.MUST_REVOKE: _S.UNREVOKED,  # keep the epoch; start its rebalance timeout
+    _E.MUST_WAIT: _S.UNRELEASED,  # take the target's epoch and what is free of it
     _E.RECONCILED: _S.STABLE,  # take the target's epoch and all of it
-    _E.STEPPED_OUT: _S.AWAY,  # its partitions to revoke are free
-    _E.GONE: _S.ABSENT,  # its partitions are free
+    _E.LEFT_TEMPORARILY: _S.AWAY,  # its partitions to revoke are free
+    _E.REMOVED: _S.ABSENT,  # its partitions are free
 }
 
 MEMBER_TABLE: Final = StateTable(
@@ -79,8 +79,8 @@ MEMBER_TABLE: Final = StateTable(
             _E.JOINED: _S.STABLE,  # epoch 0, with what the static member had whose place it takes
         },
         _S.AWAY: {
-            _E.STEPPED_OUT: _S.AWAY,  # it said so again
-            _E.GONE: _S.ABSENT,  # its partitions are free
+            _E.LEFT_TEMPORARILY: _S.AWAY,  # it said so again
+            _E.REMOVED: _S.ABSENT,  # its partitions are free
         },
     },
     _illegal,

@@ -42,15 +42,15 @@ def reconcile(
     """
     if member.state == MemberState.STABLE and member.epoch == target_epoch:
         return member
-    if member.state == MemberState.UNREVOKED and _owes(member.revoking, owned):
+    if member.state == MemberState.UNREVOKED and _must_still_revoke(member.revoking, owned):
         return member
     kept = {item: epoch for item, epoch in member.assigned.items() if item in target}
     taken = {item: epoch for item, epoch in member.assigned.items() if item not in target}
-    if taken and _owes(taken, owned):
-        return member._replace(state=member_step(member.state, MemberEvent.OWES), assigned=kept, revoking=taken)
+    if taken and _must_still_revoke(taken, owned):
+        return member._replace(state=member_step(member.state, MemberEvent.MUST_REVOKE), assigned=kept, revoking=taken)
     wanted = [item for item in target if item not in kept]
     free = [item for item in wanted if is_free(item)]
-    event = MemberEvent.WAITS if len(free) < len(wanted) else MemberEvent.RECONCILED
+    event = MemberEvent.MUST_WAIT if len(free) < len(wanted) else MemberEvent.RECONCILED
     return Holding(
         state=member_step(member.state, event),
         epoch=target_epoch,
@@ -60,7 +60,7 @@ def reconcile(
     )
 
 
-def _owes(revoking: Container[Item], owned: Collection[Item] | None) -> bool:
+def _must_still_revoke(revoking: Container[Item], owned: Collection[Item] | None) -> bool:
     """Return true if the member still owns items that it must revoke.
 
     True if the request does not list its items.

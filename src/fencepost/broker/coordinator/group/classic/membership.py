@@ -388,12 +388,12 @@ class ClassicGroups(DefaultKind[DescribedGroup]):
             return error
         if request.generation_id != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        self._heard_of(now_ms, group, request.member_id)
+        self._extend_session(now_ms, group, request.member_id)
         if group.state == GroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def _heard_of(self, now_ms: int, group: Group, member_id: str) -> None:
+    def _extend_session(self, now_ms: int, group: Group, member_id: str) -> None:
         """Extend the member's session after a heartbeat or a commit."""
         member = group.members.get(member_id)
         if member is not None:
@@ -441,7 +441,7 @@ class ClassicGroups(DefaultKind[DescribedGroup]):
             group, request.member_id, request.group_instance_id, request.generation_id, transactional=transactional
         )
         if not error and not transactional and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
-            self._heard_of(now_ms, group, request.member_id)
+            self._extend_session(now_ms, group, request.member_id)
         return refuse(request, error)
 
     def check_offset_delete(self, group_id: str) -> ErrorCode:

@@ -170,7 +170,7 @@ def reconcile(
 
 def _step_out(member: ConsumerMember) -> ConsumerMember:
     """Let a static member leave temporarily. It keeps its partitions, except for those it had to revoke."""
-    member_step(MemberState.AWAY if member.away else member.state, MemberEvent.STEPPED_OUT)
+    member_step(MemberState.AWAY if member.away else member.state, MemberEvent.LEFT_TEMPORARILY)
     return replace(member, state=MemberState.STABLE, epoch=AWAY_EPOCH, revoking={})
 
 

@@ -54,8 +54,8 @@ def convert(draft: TentativeGroup, value: GroupMetadataValue, now_ms: int, topic
     for member, assigned in zip(value.members, assignments, strict=True):
         subscription = read_subscription(member.subscription)
         if subscription is None or assigned is None:
-            why = f"The subscription or the assignment of member {member.member_id} cannot be read."
-            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, why)
+            reason = f"The subscription or the assignment of member {member.member_id} cannot be read."
+            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)
         protocols = ((value.protocol or "", member.subscription),)
         wants = MemberValue(
             instance_id=member.group_instance_id,

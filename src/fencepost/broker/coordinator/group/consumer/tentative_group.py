@@ -48,7 +48,7 @@ class TentativeGroup(Draft[ConsumerGroup]):
 
     def remove(self, member: ConsumerMember) -> None:
         """Add the records that remove a member."""
-        member_step(MemberState.AWAY if member.away else member.state, MemberEvent.GONE)
+        member_step(MemberState.AWAY if member.away else member.state, MemberEvent.REMOVED)
         for key in _keys_of(self.group.group_id, member.member_id):
             self.write(key, None)
 

@@ -24,16 +24,16 @@ _NOTHING: frozenset[TopicIdPartition] = frozenset()
 class _Topic:
     """One topic during the assignment. `quotas`: the number of partitions that each subscriber gets."""
 
-    def __init__(self, quotas: dict[str, int], sharing: int, count: int, heard_ms: Mapping[str, int]) -> None:
+    def __init__(self, quotas: dict[str, int], sharing: int, count: int, last_heartbeat_ms: Mapping[str, int]) -> None:
         self.quotas = quotas
         self.given: dict[str, set[int]] = {member_id: set() for member_id in quotas}
         self._sharing = sharing
         self._readers: list[list[str]] = [[] for _ in range(count)]
-        self._heard_ms = heard_ms
+        self._last_heartbeat_ms = last_heartbeat_ms
 
     def keep(self, had: Mapping[str, list[int]]) -> None:
         """Let members keep their partitions, up to their quota and to the number of readers of a partition."""
-        recent = sorted(had, key=lambda member_id: (-self._heard_ms[member_id], member_id))
+        recent = sorted(had, key=lambda member_id: (-self._last_heartbeat_ms[member_id], member_id))
         present: list[list[str]] = [[] for _ in self._readers]
         for member_id in recent:
             for index in had[member_id]:
@@ -68,11 +68,11 @@ class _Topic:
     def _need(self, index: int) -> tuple[int, int, int]:
         """Return the sort key of a partition. The lowest key gets a reader first."""
         readers = self._readers[index]
-        return (len(readers), max((self._heard_ms[each] for each in readers), default=-1), index)
+        return (len(readers), max((self._last_heartbeat_ms[each] for each in readers), default=-1), index)
 
     def _claim(self, member_id: str) -> tuple[int, int, str]:
         """Return the sort key of a member. The lowest key is given a partition first."""
-        return (len(self.given[member_id]), -self._heard_ms[member_id], member_id)
+        return (len(self.given[member_id]), -self._last_heartbeat_ms[member_id], member_id)
 
     def _has_room(self, member_id: str) -> bool:
         return len(self.given[member_id]) < self.quotas[member_id]
@@ -86,7 +86,7 @@ def assign(
     subscriptions: Mapping[str, Iterable[UUID]],
     partitions: Mapping[UUID, int],
     present: Mapping[str, frozenset[TopicIdPartition]],
-    heard_ms: Mapping[str, int],
+    last_heartbeat_ms: Mapping[str, int],
 ) -> dict[str, frozenset[TopicIdPartition]]:
     """Assign the partitions of all topics.
 
@@ -94,7 +94,7 @@ def assign(
         subscriptions: The topics of each member.
         partitions: The number of partitions of each topic.
         present: The current partitions of members. A member that joins may be missing.
-        heard_ms: Time of each member's last heartbeat, in ms of any clock.
+        last_heartbeat_ms: Time of each member's last heartbeat, in ms of any clock.
     """
     shares: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in subscriptions}
     subscribers: dict[UUID, list[str]] = {}
@@ -115,7 +115,7 @@ def assign(
         }
         sharing = -(-len(members) // count)
         sizes = {member_id: len(share) for member_id, share in shares.items()}
-        topic = _Topic(_quotas(had, count * sharing, sizes, heard_ms), sharing, count, heard_ms)
+        topic = _Topic(_quotas(had, count * sharing, sizes, last_heartbeat_ms), sharing, count, last_heartbeat_ms)
         topic.keep(had)
         topic.fill()
         for member_id, indexes in topic.given.items():
@@ -124,7 +124,7 @@ def assign(
 
 
 def _quotas(
-    had: Mapping[str, list[int]], places: int, sizes: Mapping[str, int], heard_ms: Mapping[str, int]
+    had: Mapping[str, list[int]], places: int, sizes: Mapping[str, int], last_heartbeat_ms: Mapping[str, int]
 ) -> dict[str, int]:
     """Divide `places` among the members. `sizes`: the number of partitions of other topics that each already has."""
     least, extra = divmod(places, len(had))
@@ -132,7 +132,7 @@ def _quotas(
     def order(member_id: str) -> tuple[int, bool, int, str]:
         keeps = len(had[member_id]) > least
         # A partition moves only if the sizes would differ by two otherwise.
-        return (sizes[member_id] - keeps, not keeps, -heard_ms[member_id], member_id)
+        return (sizes[member_id] - keeps, not keeps, -last_heartbeat_ms[member_id], member_id)
 
     more = set(sorted(had, key=order)[:extra])
     return {member_id: least + (member_id in more) for member_id in had}

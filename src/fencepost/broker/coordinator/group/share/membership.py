@@ -205,9 +205,9 @@ class ShareGroups(RecordedKind[DescribedShareGroup, ShareGroup, ShareHeartbeat, 
             }
             targets: Targets = {} if known is None else known[1]
             present = {name: targets.get(name, member.assigned) for name, member in group.members.items()}
-            heard_ms = {name: self._session_end_ms(group.group_id, name) for name in group.members}
-            heard_ms[asking] = max(heard_ms.values()) + 1
-            known = (basis, assign(subscriptions, dict(found.values()), present, heard_ms))
+            last_heartbeat_ms = {name: self._session_end_ms(group.group_id, name) for name in group.members}
+            last_heartbeat_ms[asking] = max(last_heartbeat_ms.values()) + 1
+            known = (basis, assign(subscriptions, dict(found.values()), present, last_heartbeat_ms))
             self._shares[group.group_id] = known
         return known[1]
 

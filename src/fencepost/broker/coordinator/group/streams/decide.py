@@ -118,8 +118,8 @@ def check_owned(tasks: Mapping[str, int], owned: Tasks | None) -> Refusal | None
         return None
     for subtopology, partition in (*owned.active, *owned.standby, *owned.warmup):
         if not 0 <= partition < tasks.get(subtopology, 0):
-            why = f"There is no task {partition} of subtopology {subtopology}."
-            return Refusal(ErrorCode.INVALID_REQUEST, why)
+            reason = f"There is no task {partition} of subtopology {subtopology}."
+            return Refusal(ErrorCode.INVALID_REQUEST, reason)
     return None
 
 

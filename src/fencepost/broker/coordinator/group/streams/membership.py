@@ -331,7 +331,7 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
 
     def _fence(self, group: StreamsGroup, member: StreamsMember, out: Out) -> None:
         """Remove a member from the group. The other members are assigned anew with their next heartbeats."""
-        member_step(member.state, MemberEvent.GONE)
+        member_step(member.state, MemberEvent.REMOVED)
         for key in (StreamsCurrentKey, StreamsTargetMemberKey, StreamsMemberKey):
             out.records.append(GroupRecord(key(group.group_id, member.member_id), None))
         value = StreamsGroupValue(

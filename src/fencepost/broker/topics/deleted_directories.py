@@ -6,12 +6,12 @@ import logging
 
 from fencepost.broker.disk.files import Files
 
-__all__ = ["DoomedDirectories"]
+__all__ = ["DeletedDirectories"]
 
 _log = logging.getLogger("fencepost.broker.files")
 
 
-class DoomedDirectories:
+class DeletedDirectories:
     """Removes directories, and remembers those that cannot be removed."""
 
     def __init__(self, files: Files) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Alarm"]
+__all__ = ["DeadlineSignal"]
 
 
-class Alarm:
+class DeadlineSignal:
     """Set by every part that gets an earlier deadline; the shell looks at all deadlines only then.
 
     A deadline that moves later does not set it: the shell then comes too early once, and looks again.

@@ -1,7 +1,7 @@
 """Limits an exception in work for one partition, group or id to that subject.
 
 An exception in a request closes the connection. Work without a request (timers, work that waits for a sync, start-up)
-uses this fence instead. It logs and counts the failure, and all other work continues.
+uses this guard instead. It logs and counts the failure, and all other work continues.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable
 
 from fencepost.broker.metrics.counters import Metrics
-from fencepost.broker.metrics.log_rate_limit import Paces
+from fencepost.broker.metrics.log_rate_limit import RateLimits
 from fencepost.values import Value
 
-__all__ = ["Fence", "WorkFailed"]
+__all__ = ["FailureGuard", "WorkFailed"]
 
 _log = logging.getLogger("fencepost.broker")
 
@@ -25,13 +25,13 @@ class WorkFailed(Value):
     error: Exception
 
 
-class Fence:
-    """Fence of one broker, for unexpected exceptions. An OSError is expected, and handled at its source."""
+class FailureGuard:
+    """Logs and counts unexpected exceptions of one broker. An OSError is expected, and handled at its source."""
 
     def __init__(self, metrics: Metrics, now_ms: Callable[[], int]) -> None:
         self._metrics = metrics
         self._now_ms = now_ms
-        self._paces = Paces()
+        self._limits = RateLimits()
         self.failures: list[WorkFailed] = []
         """Failures since the last call of `take_failures`."""
 
@@ -39,7 +39,7 @@ class Fence:
         """Report that work for `subject` raised `error`. `follows` describes the consequence."""
         self._metrics.count("failed_work")
         self.failures.append(WorkFailed(subject, error))
-        if times := self._paces.hit(self._now_ms(), subject):
+        if times := self._limits.hit(self._now_ms(), subject):
             again = f" ({times} times since the last such message)" if times > 1 else ""
             _log.error(
                 "%s failed%s: %r. %s; all other work continues. This is a bug in the broker: please report it",

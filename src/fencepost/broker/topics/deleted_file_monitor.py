@@ -12,14 +12,14 @@ from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.durability import Durability
 from fencepost.broker.topics.topic import Partition
 
-__all__ = ["Presence"]
+__all__ = ["DeletedFileMonitor"]
 
 _AT_ONCE = 50
 
 _log = logging.getLogger("fencepost.broker")
 
 
-class Presence:
+class DeletedFileMonitor:
     """Checks a few partitions at a time, in turn."""
 
     def __init__(self, files: Files, topics: TopicCatalogue, durability: Durability) -> None:
@@ -28,7 +28,7 @@ class Presence:
         self._durability = durability
         self._turn: deque[Partition] = deque()
 
-    def look(self) -> None:
+    def check_next(self) -> None:
         """Make a partition read-only if its directory or active segment was removed.
 
         Raises DirectoryGone for an internal topic.
