@@ -11,7 +11,7 @@ import pytest
 
 import fencepost
 from fencepost.cli.cluster.doctor import doctor
-from fencepost.cli.diagnosis.telling import as_value
+from fencepost.cli.diagnosis.finding_text import as_value
 from fencepost.cli.main import main
 from fencepost.client.diagnosis.diagnosing import diagnose
 from fencepost.client.diagnosis.findings import CODES, PAGE, Finding, ObjectKind, Severity, exit_status, page_of

@@ -82,7 +82,8 @@ SHELLS = (
 
 # Cores among the shells.
 CORES = tuple(
-    f"fencepost.cli.{name}" for name in ("diagnosis.look", "diagnosis.telling", "ui.watch", "ui.documents", "ui.web")
+    f"fencepost.cli.{name}"
+    for name in ("diagnosis.cluster_snapshot", "diagnosis.finding_text", "ui.watch", "ui.documents", "ui.web")
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 from fencepost.client.net.sasl_login import ClientLogin
 from fencepost.client.oauth import ClientCredentials
 from fencepost.config import AdminConfig
-from tests.support.identity_provider import Asked, identity_provider
+from tests.support.identity_provider import AdoptionArguments, identity_provider
 from tests.support.java_programs import compile_java, java_program
 from tests.unit.client.net.test_identity_providers import RSA, written
 
@@ -30,7 +30,7 @@ TEMPLATE = {
 }
 
 
-def words(asked: Asked) -> tuple[str | None, dict[str, str], dict[str, Any], dict[str, Any]]:
+def words(asked: AdoptionArguments) -> tuple[str | None, dict[str, str], dict[str, Any], dict[str, Any]]:
     """The request, with header and claims of its assertion. Signatures are left out, and times are spans."""
     form = dict(asked.form)
     assertion = form.pop("client_assertion", "")

@@ -265,13 +265,13 @@ def test_partitions_that_no_member_reads_and_members_without_progress(
             assert found["FP503", group]["words"] == f"no member reads {unread}-0, where it is 1 offsets behind"
             assert ("FP502", group) not in found
             with Examiner({"bootstrap.servers": broker.bootstrap_servers}, DEFAULT_TOPIC, 20.0) as examiner:
-                first = examiner.look()
-                until(lambda: examiner.look().at_ms > first.at_ms)
-                stalled = [each for each in diagnose(examiner.look(), Limits(stalled_ms=1)) if each.code == "FP504"]
+                first = examiner.collect()
+                until(lambda: examiner.collect().at_ms > first.at_ms)
+                stalled = [each for each in diagnose(examiner.collect(), Limits(stalled_ms=1)) if each.code == "FP504"]
                 assert [each.name for each in stalled] == [group]
                 assert f"its member sleeper at /127.0.0.1 has committed nothing of {read}-0 since" in stalled[0].words
                 consumer.commit()
-                moved = diagnose(examiner.look(), Limits(stalled_ms=1))
+                moved = diagnose(examiner.collect(), Limits(stalled_ms=1))
                 assert "FP504" not in {each.code for each in moved if each.name == group}
         admin.delete_group(group)
 
@@ -300,7 +300,7 @@ def test_clocks_that_differ(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> 
 def test_disks_report_their_space(broker: BrokerUnderTest) -> None:
     """Nobody fills this machine's disk: the bounds come to the disk."""
     with Examiner({"bootstrap.servers": broker.bootstrap_servers}, DEFAULT_TOPIC, 20.0) as examiner:
-        look = examiner.look()
+        look = examiner.collect()
     (disk,) = look.log_dirs
     assert 0 < disk.usable_bytes < disk.total_bytes
     for limits, code in (
@@ -330,7 +330,7 @@ def test_requests_that_are_throttled(apache_kafka: ApacheKafka) -> None:
     settings = {"bootstrap.servers": apache_kafka.bootstrap_servers, "client.id": "hurried"}
 
     def throttled() -> bool:
-        return "FP108" in {each.code for each in diagnose(examiner.look(("brokers",)))}
+        return "FP108" in {each.code for each in diagnose(examiner.collect(("brokers",)))}
 
     with (
         RawClient(apache_kafka.bootstrap_servers) as client,

@@ -116,7 +116,7 @@ def test_questions_to_a_broker_that_stands_still_do_not_wait_for_each_other(
     page, running = standing
     waiting: list[int] = []
     lock = threading.Lock()
-    look_at = page._monitors[""]._looker
+    look_at = page._monitors[""]._collector
     real = look_at.transaction
 
     async def counted(name: str) -> Any:
@@ -170,7 +170,7 @@ def test_many_who_ask_for_one_thing_get_one_answer(monkeypatch: pytest.MonkeyPat
             async def broken(_: str) -> Any:
                 raise ZeroDivisionError
 
-            monkeypatch.setattr(page._monitors[""]._looker, "transaction", broken)
+            monkeypatch.setattr(page._monitors[""]._collector, "transaction", broken)
             with ThreadPoolExecutor(4) as pool:
                 statuses = list(pool.map(lambda _: _status(page), range(4)))
             assert statuses == [500] * 4

@@ -108,7 +108,7 @@ def test_a_read_that_ends_says_what_it_leaves_out_for_an_old_transaction(
 def test_what_is_held_back_in_many_partitions_is_named_too(
     broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fencepost.spark.source.shared.MOST_TOLD", 1)
+    monkeypatch.setattr("fencepost.spark.source.shared.MOST_LOGGED", 1)
     topic = Topic(broker, partitions=3)
     for partition in range(3):
         topic.write_transaction(partition, ["open"], commit=None)

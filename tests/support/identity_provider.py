@@ -14,7 +14,7 @@ GOOD = b'{"access_token": "x.y.z", "expires_in": 600}'
 
 
 @dataclass
-class Asked:
+class AdoptionArguments:
     """A request: its path, headers and form."""
 
     path: str
@@ -29,7 +29,7 @@ class Provider:
     url: str = ""
     answers: list[tuple[int, bytes]] = field(default_factory=lambda: [(200, GOOD)])
     delay_s: float = 0
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[AdoptionArguments] = field(default_factory=list)
 
     def answer(self) -> tuple[int, bytes]:
         time.sleep(self.delay_s)
@@ -49,7 +49,7 @@ def identity_provider() -> Iterator[Provider]:
 
         def _handle(self, body: bytes) -> None:
             form = dict(urllib.parse.parse_qsl(body.decode()))
-            provider.asked.append(Asked(self.path, dict(self.headers), form))
+            provider.asked.append(AdoptionArguments(self.path, dict(self.headers), form))
             status, answer = provider.answer()
             self.send_response(status)
             self.send_header("Content-Length", str(len(answer)))

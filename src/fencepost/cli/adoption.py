@@ -13,8 +13,8 @@ import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings
 from fencepost.cli.names import named, sink_named, topic_named
-from fencepost.cli.output import Json, Yes, confirmed, failures_told, print_json, print_line
-from fencepost.cli.printable import how_many, printable
+from fencepost.cli.output import Json, Yes, confirmed, failures_reported, print_json, print_line
+from fencepost.cli.printable import counted_noun, printable
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError
@@ -25,7 +25,7 @@ from fencepost.spark.options import milliseconds
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 
 if TYPE_CHECKING:
-    from fencepost.spark.adoption.move import Looked
+    from fencepost.spark.adoption.move import PlannedMove
 
 __all__ = ["adopt", "release"]
 
@@ -100,15 +100,17 @@ def adopt(
         within_ms = milliseconds({"--clocks-within": clocks_within}, "--clocks-within", 0)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error), param_hint="--clocks-within") from error
-    with failures_told(), _undecided_told():
+    with failures_reported(), _undecided_reported():
         require("arrow", "fencepost spark adopt")
-        from fencepost.spark.adoption.move import Asked, look_to_adopt
+        from fencepost.spark.adoption.move import AdoptionArguments, plan_adoption
 
         session = Session(client_settings(bootstrap_servers, command_config), decision_topic)
         settings = client_settings(bootstrap_servers, command_config, kind=ProducerConfig)
-        asked = Asked(checkpoint, settings, sink_id, tuple(topic or ()), rows, begun, within_ms, other_writers, dry_run)
-        found = look_to_adopt(session.link, session.sink_link, asked)
-        _go_on(found, "adopted", dry_run=dry_run, yes=yes, as_json=as_json)
+        asked = AdoptionArguments(
+            checkpoint, settings, sink_id, tuple(topic or ()), rows, begun, within_ms, other_writers, dry_run
+        )
+        found = plan_adoption(session.link, session.sink_link, asked)
+        _carry_out_move(found, "adopted", dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def release(
@@ -131,29 +133,29 @@ def release(
 
     Example: fencepost spark release /data/checkpoints/orders-copy
     """
-    with failures_told():
+    with failures_reported():
         require("arrow", "fencepost spark release")
-        from fencepost.spark.adoption.move import look_to_release
+        from fencepost.spark.adoption.move import plan_release
 
         session = open_session(bootstrap_servers, command_config, decision_topic)
-        found = look_to_release(session.sink_link, checkpoint, sink_id)
-        _go_on(found, "released", dry_run=dry_run, yes=yes, as_json=as_json)
+        found = plan_release(session.sink_link, checkpoint, sink_id)
+        _carry_out_move(found, "released", dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @contextmanager
-def _undecided_told() -> Iterator[None]:
+def _undecided_reported() -> Iterator[None]:
     try:
         yield
     except UndecidedBatchError as error:
-        _tell_choices(error)
+        _print_choices(error)
 
 
-def _tell_choices(error: UndecidedBatchError) -> NoReturn:
+def _print_choices(error: UndecidedBatchError) -> NoReturn:
     sys.stderr.write(f"fencepost: {printable(str(error))}; {CHOICES}\n")
     raise typer.Exit(UNDECIDED)
 
 
-def _go_on(found: Looked, done: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+def _carry_out_move(found: PlannedMove, done: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     move = found.move
     is_written = move is None or move.is_done
     if not as_json:
@@ -168,7 +170,7 @@ def _go_on(found: Looked, done: str, *, dry_run: bool, yes: bool, as_json: bool)
         print_line(f"{outcome}. {_next(found, move)}" if not dry_run or is_written else "dry run: nothing was written")
 
 
-def _next(found: Looked, move: Move | None) -> str:
+def _next(found: PlannedMove, move: Move | None) -> str:
     if found.is_release:
         return "Start the query with format('kafka') at source and sink, and the same checkpointLocation"
     if move is None or found.sink is None:
@@ -181,7 +183,7 @@ def _moment(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
 
 
-def _print(found: Looked) -> None:
+def _print(found: PlannedMove) -> None:
     checkpoint, sink, move = found.checkpoint, found.sink, found.move
     print_line(f"query {checkpoint.query_id} in {found.folder}")
     if checkpoint.last is None:
@@ -198,7 +200,7 @@ def _print(found: Looked) -> None:
     print_line(f"  looked at: its newest file is {found.newest_s:.0f} s old; {_writes(found)}{NO_TRACE}")
     print_line("  Spark's release and the old sink are not in a checkpoint")
     if found.verdict is not None:
-        print_line(f"  output: of batch {checkpoint.last}: {found.verdict.value}; {found.why}")
+        print_line(f"  output: of batch {checkpoint.last}: {found.verdict.value}; {found.reason}")
     if sink is not None:
         known = "knows nothing of the query" if sink.last is None else f"has decided batch {sink.last.batch_id}"
         print_line(f"sink {sink.name}: {known}")
@@ -215,15 +217,15 @@ def _print(found: Looked) -> None:
         print_line(f"  to write: {mark}")
 
 
-def _writes(found: Looked) -> str:
+def _writes(found: PlannedMove) -> str:
     if found.writes is None:
         return ""
     last = found.writes.last_ms
     when = "no recent write to it is known" if last is None else f"the last write to it was at {_moment(last)}"
-    return f"the brokers know {how_many(found.writes.producers, 'producer')} of the output, {when}; "
+    return f"the brokers know {counted_noun(found.writes.producers, 'producer')} of the output, {when}; "
 
 
-def _facts(found: Looked, move: Move | None, outcome: str) -> dict[str, Any]:
+def _facts(found: PlannedMove, move: Move | None, outcome: str) -> dict[str, Any]:
     checkpoint, sink = found.checkpoint, found.sink
     decision = None if move is None else move.decision
     beginning = None if move is None else move.beginning
@@ -242,7 +244,7 @@ def _facts(found: Looked, move: Move | None, outcome: str) -> dict[str, Any]:
         "sink": None if sink is None else sink.name,
         "decided": None if sink is None or sink.last is None else sink.last.batch_id,
         "verdict": None if found.verdict is None else found.verdict.value,
-        "why": found.why or None,
+        "why": found.reason or None,
         "decision": None if decision is None else decision.batch_id,
         "first_batch": None if beginning is None or found.is_release else beginning.first_batch,
         "meaning": None if move is None else move.words,

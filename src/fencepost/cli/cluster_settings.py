@@ -17,7 +17,7 @@ import typer
 
 from fencepost.arguments import did_you_mean
 from fencepost.cli.names import in_utf8, named, topic_named
-from fencepost.cli.output import failures_told, refuse
+from fencepost.cli.output import failures_reported, refuse
 from fencepost.cli.printable import printable
 from fencepost.client.blocking import Admin
 from fencepost.client.net.topology import parse_bootstrap
@@ -44,7 +44,7 @@ __all__ = [
     "pairs_of",
     "reach",
     "sink_options",
-    "unheard",
+    "warnings_suppressed",
 ]
 
 LOCAL: Final = "localhost:9092"
@@ -107,7 +107,7 @@ def client_settings(
     names = {ENVIRONMENT + setting.name.upper(): setting.name.replace("_", ".") for setting in fields(kind)}
     found = {} if file is None else _meant_for(kind, _read(file, option))
     found |= {names[name]: value for name, value in surroundings.items() if name in names}
-    _tell_unknown(frozenset(surroundings))
+    _warn_of_unknown(frozenset(surroundings))
     if servers is not None:
         found["bootstrap.servers"] = servers
     if needs_servers and "bootstrap.servers" not in found:
@@ -124,8 +124,8 @@ def client_settings(
 
 
 @cache
-def _tell_unknown(variables: frozenset[str]) -> None:
-    """Warn about environment variables that look like a setting and are none."""
+def _warn_of_unknown(variables: frozenset[str]) -> None:
+    """Warn about environment variables that look like settings and are not."""
     kinds = (AdminConfig, ConsumerConfig, ProducerConfig)
     known = {ENVIRONMENT + setting.name.upper() for config in kinds for setting in fields(config)} | {VARIABLE}
     for name in sorted(name for name in variables - known if name.startswith(ENVIRONMENT)):
@@ -148,7 +148,7 @@ def connected(servers: str | None, file: Path | None, more: Mapping[str, str] | 
 
     `more` are settings by Kafka's names, which override all others.
     """
-    with failures_told():
+    with failures_reported():
         settings = {**PATIENCE, **client_settings(servers, file, more=_meant_for(AdminConfig, more or {}))}
         with Admin.from_config(settings) as admin:
             reach(admin, settings["bootstrap.servers"])
@@ -162,7 +162,8 @@ def _completing(names_of: Callable[[Admin], Iterable[str]]) -> Callable[[typer.C
         more = {"default.api.timeout.ms": COMPLETION_MS, "socket.connection.setup.timeout.ms": COMPLETION_MS}
         given = context.params
         try:
-            with redirect_stderr(StringIO()), unheard():  # a warning would stand at the prompt, in the command line
+            # A warning would be printed into the command line that the person is typing.
+            with redirect_stderr(StringIO()), warnings_suppressed():
                 settings = client_settings(given.get("bootstrap_servers"), given.get("command_config"), more=more)
                 with Admin.from_config(settings) as admin:
                     return sorted({name for name in names_of(admin) if name.startswith(incomplete)})
@@ -188,7 +189,7 @@ def first_contact(servers: str, ask: Callable[[int], object], status: int = 1) -
     The error is printed once: for a single address, the client's warnings would repeat it and are suppressed.
     """
     addresses = len(servers.split(","))
-    with unheard() if addresses == 1 else nullcontext():
+    with warnings_suppressed() if addresses == 1 else nullcontext():
         try:
             ask(REACH_MS * addresses)
         except RetriableError as error:
@@ -196,7 +197,7 @@ def first_contact(servers: str, ask: Callable[[int], object], status: int = 1) -
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
+def warnings_suppressed() -> Iterator[None]:
     """Suppress the client's warnings, unless logging is configured."""
     log, nowhere = logging.getLogger("fencepost.client"), logging.NullHandler()
     log.addHandler(nowhere)

@@ -115,7 +115,7 @@ def _options_of(parser: ArgumentParser) -> Callable[..., None]:
     return broker
 
 
-def _tell_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         sys.stdout.write(f"fencepost {version('fencepost')}\n")
         raise typer.Exit
@@ -127,7 +127,7 @@ app = command_group("Exactly-once Kafka: a broker, and tools for any Kafka.", cl
 @app.callback()
 def fencepost(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Show the version and exit.")
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Exactly-once Kafka: a broker, and tools for any Kafka."""

@@ -23,7 +23,7 @@ __all__ = [
     "age_words",
     "end_open",
     "ending_of",
-    "gone_from",
+    "lost_parts",
 ]
 
 MOST_NAMED: Final = 5
@@ -117,7 +117,7 @@ def ending_of(session: Session, transactional_id: str, *, commit: bool) -> Plann
     return PlannedEnding(found, commit, tuple(objections), must_enlist(session.link.admin.cluster))
 
 
-def gone_from(session: Session, transactional_id: str, prepared: PreparedTransaction) -> list[str]:
+def lost_parts(session: Session, transactional_id: str, prepared: PreparedTransaction) -> list[str]:
     """Return, in words, the parts of an open transaction that a commit can no longer make visible.
 
     Raises KafkaError.

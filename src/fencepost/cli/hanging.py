@@ -109,10 +109,10 @@ def _aborted(admin: Admin, hanging: HangingTransaction, still: Sequence[HangingT
         if hanging in still:
             admin.write_abort_marker(hanging.partition, hanging.producer)
             return True
-        why = f"{partition_words([hanging.partition], 1)} has changed meanwhile: run the command again"
+        reason = f"{partition_words([hanging.partition], 1)} has changed meanwhile: run the command again"
     except KafkaError as error:
-        why = str(error)
-    sys.stderr.write(f"fencepost: {why}\n")
+        reason = str(error)
+    sys.stderr.write(f"fencepost: {reason}\n")
     return False
 
 

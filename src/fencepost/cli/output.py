@@ -25,13 +25,13 @@ __all__ = [
     "Yes",
     "command_group",
     "confirmed",
-    "failures_told",
+    "failures_reported",
     "print_json",
     "print_line",
     "print_table",
     "refuse",
+    "report_done",
     "stopped_by_signals",
-    "tell_done",
 ]
 
 AGAIN_S: Final = 0.02
@@ -76,7 +76,7 @@ def confirmed(question: str, *, yes: bool) -> None:
 
 
 @contextmanager
-def failures_told(status: int = 1) -> Iterator[None]:
+def failures_reported(status: int = 1) -> Iterator[None]:
     """Print an error of the block in one line, and exit with the status."""
     try:
         yield
@@ -157,7 +157,7 @@ def print_line(words: str) -> None:
     sys.stdout.write(f"{printable(words)}\n")
 
 
-def tell_done(words: str, done: str, *, as_json: bool, **facts: Any) -> None:
+def report_done(words: str, done: str, *, as_json: bool, **facts: Any) -> None:
     """Report one completed step: in words, or as a line of JSON. A later step may fail."""
     if as_json:
         sys.stdout.write(json.dumps({"done": done, **facts}) + "\n")

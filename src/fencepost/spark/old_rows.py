@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from fencepost.errors import KafkaError
-from fencepost.spark.kafka_settings import tell_once
+from fencepost.spark.kafka_settings import warn_once
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ class OldRows:
         self._topic = topic
         self._oldest_ms: int | None = None
 
-    def look(self, rows: pa.RecordBatch) -> None:
+    def note(self, rows: pa.RecordBatch) -> None:
         """Note the oldest timestamp of these rows, if they have a column `timestamp`."""
         if self._topic is None or "timestamp" not in rows.schema.names:
             return
@@ -56,7 +56,7 @@ class OldRows:
             kept_ms = int(settings.get("retention.ms") or -1)
             by_row = settings.get("message.timestamp.type") != "LogAppendTime"
             if 0 <= kept_ms < age_ms and by_row and "delete" in str(settings.get("cleanup.policy")):
-                tell_once(
+                warn_once(
                     f"topic {self._topic!r} deletes records after retention.ms={kept_ms}, and rows are "
                     f"{age_ms / 3_600_000:.1f} hours old by their column timestamp: the brokers delete them soon. "
                     "Raise retention.ms, or leave the column out for the time of writing"

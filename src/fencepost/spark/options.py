@@ -110,9 +110,9 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
     Raises ConfigurationError for unknown settings, and for settings that the sink and the source choose themselves.
     """
     given = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
-    for name, why in NOT_YOURS.items():
+    for name, reason in NOT_YOURS.items():
         if name in given and given[name].strip().lower() not in _AS_IT_IS.get(name, ()):
-            raise ConfigurationError(f"kafka.{name} cannot be set: {why}")
+            raise ConfigurationError(f"kafka.{name} cannot be set: {reason}")
     if "bootstrap.servers" in given and not given["bootstrap.servers"].strip():
         raise ConfigurationError("option kafka.bootstrap.servers is empty")
     if "bootstrap.servers" not in given:

@@ -113,8 +113,8 @@ class Pipeline:
         if made.schema.equals(self.schema):
             return made
         wrong = ConfigurationError(
-            f"the transform made the columns {_told(made.schema)}, and of a batch without rows {_told(self.schema)}: "
-            "they have to be the same"
+            f"the transform made the columns {_describe_schema(made.schema)}, and of a batch without rows "
+            f"{_describe_schema(self.schema)}: they have to be the same"
         )
         names = self.schema.names
         if sorted(made.schema.names) != sorted(names):
@@ -225,5 +225,5 @@ def _sql_type(kind: pa.DataType) -> str:
     return "array<struct<key:string,value:binary>>" if kind == _HEADERS else str(kind)
 
 
-def _told(schema: pa.Schema) -> str:
+def _describe_schema(schema: pa.Schema) -> str:
     return ", ".join(f"{each.name} {each.type}" for each in schema) or "none"

@@ -10,7 +10,7 @@ from fencepost.cli.cluster_settings import client_settings
 
 @pytest.fixture(autouse=True)
 def _nothing_told_yet() -> None:
-    cluster_settings._tell_unknown.cache_clear()
+    cluster_settings._warn_of_unknown.cache_clear()
 
 
 @pytest.mark.parametrize(

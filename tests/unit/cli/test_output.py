@@ -8,7 +8,7 @@ import json
 import pytest
 import typer
 
-from fencepost.cli.output import confirmed, print_line, print_table, refuse, tell_done
+from fencepost.cli.output import confirmed, print_line, print_table, refuse, report_done
 
 EVIL, SHOWN = "a\n\x1b[31mb\x9b2J\u202e", "a\\n\\x1b[31mb\\x9b2J\\u202e"
 
@@ -23,8 +23,8 @@ def test_columns_are_as_wide_as_a_terminal_shows_them(capsys: pytest.CaptureFixt
 def test_names_of_others_are_shown_not_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([("GROUP", "STATE"), (EVIL, "Empty")])
     print_line(f"aborted {EVIL}")
-    tell_done(f"deleted {EVIL}", "deleted", as_json=False, group=EVIL)
-    tell_done("", "deleted", as_json=True, group=EVIL)
+    report_done(f"deleted {EVIL}", "deleted", as_json=False, group=EVIL)
+    report_done("", "deleted", as_json=True, group=EVIL)
     *lines, last = capsys.readouterr().out.splitlines()
     assert lines == ["GROUP".ljust(len(SHOWN)) + "  STATE", f"{SHOWN}  Empty", f"aborted {SHOWN}", f"deleted {SHOWN}"]
     assert json.loads(last)["group"] == EVIL

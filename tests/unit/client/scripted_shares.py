@@ -135,7 +135,7 @@ async def polled(core: ShareConsumerCore) -> list[SharedRecord]:
 Told = list[tuple[list[int], type | None]]
 
 
-def telling(core: ShareConsumerCore) -> Told:
+def finding_text(core: ShareConsumerCore) -> Told:
     """Return the list that a new acknowledgement callback fills, in order: offsets, and the class of the error."""
     told: Told = []
 

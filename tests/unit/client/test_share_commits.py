@@ -15,9 +15,9 @@ from tests.unit.client.scripted_shares import (
     PLACE,
     RENEW,
     ShareBroker,
+    finding_text,
     polled,
     subscribed,
-    telling,
 )
 
 
@@ -28,7 +28,7 @@ def test_a_commit_tells_nothing_of_what_an_earlier_poll_has_sent() -> None:
 
     async def main(world: World) -> None:
         core = await subscribed(world)
-        told = telling(core)
+        told = finding_text(core)
         (record,) = await polled(core)
         core.acknowledge(record)
         broker.code, broker.waiting = 121, [(0, [b"a"], 2)]
@@ -48,7 +48,7 @@ def test_a_commit_tells_nothing_of_an_earlier_commit_async() -> None:
 
     async def main(world: World) -> None:
         core = await subscribed(world)
-        told = telling(core)
+        told = finding_text(core)
         first, second = await polled(core)
         broker.code = 121
         core.acknowledge(first)
@@ -68,7 +68,7 @@ def test_a_commit_waits_for_a_commit_async_that_is_not_answered_and_tells_only_o
 
     async def main(world: World) -> None:
         core = await subscribed(world)
-        told = telling(core)
+        told = finding_text(core)
         first, second = await polled(core)
         codes = iter([121, 0])
         answer = broker.answer_79
@@ -112,7 +112,7 @@ def test_a_commit_whose_time_was_over_leaves_its_outcome_to_the_callback() -> No
 
     async def main(world: World) -> None:
         core = await subscribed(world)
-        told = telling(core)
+        told = finding_text(core)
         first, second = await polled(core)
         core.acknowledge(first)
         broker.code = 121

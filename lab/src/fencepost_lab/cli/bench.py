@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, client_settings, connected
-from fencepost.cli.output import Json, failures_told, print_json, refuse, stopped_by_signals
+from fencepost.cli.output import Json, failures_reported, print_json, refuse, stopped_by_signals
 from fencepost.cli.progress import step
 from fencepost.protocol.records.batch import CODECS
 
@@ -66,7 +66,7 @@ def bench(
     if not has_peer():
         _say(f"{PEER} is not installed, so there is nothing to compare with: pip install {PEER}")
     found: dict[str, Contest] = {}
-    with failures_told(), stopped_by_signals() as stopped, _served(start, bootstrap_servers) as servers:
+    with failures_reported(), stopped_by_signals() as stopped, _served(start, bootstrap_servers) as servers:
         access = _access(servers, command_config)
         try:
             for name in chosen:

@@ -11,7 +11,7 @@ import typer
 
 from fencepost.cli.garbage import without_collections
 from fencepost.cli.names import file_to_write, need_other_file
-from fencepost.cli.output import Json, failures_told, print_json
+from fencepost.cli.output import Json, failures_reported, print_json
 from fencepost.cli.progress import step
 from fencepost.small_files import bare_reason, written_whole
 from fencepost_lab.check.history.file import decoded, operations_of
@@ -58,7 +58,7 @@ def report(verdict: Verdict, html: Path | None, title: str, *, as_json: bool) ->
         sys.stdout.write(text_of(verdict) + "\n")
     if html is not None:
         sys.stdout.flush()
-        with failures_told(status=2), written_whole(html) as file:
+        with failures_reported(status=2), written_whole(html) as file:
             file.write(page(verdict, title).encode())
 
 

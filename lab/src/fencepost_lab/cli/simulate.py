@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fencepost.cli.names import file_to_write, need_other_file
-from fencepost.cli.output import MOST_SECONDS, Json, failures_told, print_json, print_table, stopped_by_signals
+from fencepost.cli.output import MOST_SECONDS, Json, failures_reported, print_json, print_table, stopped_by_signals
 from fencepost.cli.progress import step
 from fencepost.small_files import bare_reason, read_small, written_whole
 
@@ -145,7 +145,7 @@ def _write(path: Path | None, tally: _Tally) -> None:
     run: SimulationRun | None = tally.shrunk or tally.last
     if path is None or run is None or run.history is None:
         return
-    with failures_told(status=2), written_whole(path) as file:
+    with failures_reported(status=2), written_whole(path) as file:
         file.writelines(f"{line}\n".encode() for line in lines_of(run.history.operations()))
     sys.stderr.write(f"{path} is the history of seed {run.seed}; fencepost check {path} --html {path}.html draws it\n")
 
@@ -171,7 +171,7 @@ def _pairs(
             yield simulation, number
         number += 1
         if resume is not None:
-            with failures_told(status=2), written_whole(resume) as file:
+            with failures_reported(status=2), written_whole(resume) as file:
                 file.write(f"{number}\n".encode())
 
 

@@ -286,7 +286,7 @@ async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port:
     await server.start()
     ended = asyncio.ensure_future(end.wait())
     manager = ServiceManager(os.environ)
-    alive = asyncio.ensure_future(manager.keep_telling())
+    alive = asyncio.ensure_future(manager.send_keepalives())
     end_metrics = None
     page = None
     try:
@@ -294,14 +294,14 @@ async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port:
             end_metrics = _metrics(server, loop, *metrics)
         if ui_port is not None:
             page = _page(server.listeners, ui_port)
-        _tell(
+        _print_lines(
             f"listening on {listener.address}{f' as {listener.name}' if place else ''}"
             for place, listener in enumerate(server.listeners)
         )
-        manager.tell("READY=1")
+        manager.notify("READY=1")
         await asyncio.wait((ended, server.failed), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        manager.tell("STOPPING=1")
+        manager.notify("STOPPING=1")
         ended.cancel()
         if end_metrics is not None:
             end_metrics()
@@ -350,7 +350,7 @@ def _page(listeners: Iterable[Listener], port: int) -> Page | None:
     return page
 
 
-def _tell(lines: Iterable[str]) -> None:
+def _print_lines(lines: Iterable[str]) -> None:
     """Write to standard output; log the lines if standard output is closed or unread."""
     text = "\n".join(lines)
     try:

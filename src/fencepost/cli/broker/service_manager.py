@@ -25,7 +25,7 @@ class ServiceManager:
         self.watchdog_s = int(period_us) / 1_000_000 if period_us.isascii() and period_us.isdecimal() else 0.0
         """The longest time between two signs of life, or 0 if the manager expects none."""
 
-    def tell(self, state: str) -> None:
+    def notify(self, state: str) -> None:
         """Send a state such as READY=1. A failure is logged: the broker works without the manager."""
         if not self._address:
             return
@@ -36,8 +36,8 @@ class ServiceManager:
         except OSError as error:
             _log.warning("the service manager was not told %s: %s", state, error)
 
-    async def keep_telling(self) -> None:
+    async def send_keepalives(self) -> None:
         """Send signs of life until cancelled, from the loop that serves clients."""
         while self._address and self.watchdog_s > 0:
-            self.tell("WATCHDOG=1")
+            self.notify("WATCHDOG=1")
             await asyncio.sleep(self.watchdog_s / 3)

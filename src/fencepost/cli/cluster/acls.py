@@ -13,7 +13,7 @@ import typer
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
 from fencepost.cli.names import in_utf8, named
 from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse
-from fencepost.cli.printable import how_many, printable
+from fencepost.cli.printable import counted_noun, printable
 from fencepost.client.admin.acls import Acl, AclFilter
 from fencepost.protocol.acls import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
 
@@ -211,8 +211,8 @@ def delete(
         if not dry_run:
             if not yes:
                 _show(sorted(found), as_json=False)
-            confirmed(f"Delete {how_many(len(found), 'rule')}?", yes=yes)
+            confirmed(f"Delete {counted_noun(len(found), 'rule')}?", yes=yes)
             found = set(admin.delete_acls(wanted))
     if yes or dry_run or as_json:
         _show(sorted(found), as_json=as_json)
-    sys.stderr.write(f"{how_many(len(found), 'rule')} {'would be ' if dry_run else ''}deleted\n")
+    sys.stderr.write(f"{counted_noun(len(found), 'rule')} {'would be ' if dry_run else ''}deleted\n")

@@ -9,7 +9,7 @@ import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected, pairs_of
 from fencepost.cli.names import in_utf8, named, topic_named
-from fencepost.cli.output import Json, command_group, print_json, print_table, refuse, tell_done
+from fencepost.cli.output import Json, command_group, print_json, print_table, refuse, report_done
 from fencepost.client.admin.configs import BROKER_RESOURCE, GROUP_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
 from fencepost.client.blocking import Admin
 
@@ -116,9 +116,9 @@ def alter(
         admin.alter_configs(name, changes, resource_type=_RESOURCES[kind])
     for setting, value in changes.items():
         if value is None:
-            tell_done(f"{setting} is back to its default", "unset", as_json=as_json, setting=setting)
+            report_done(f"{setting} is back to its default", "unset", as_json=as_json, setting=setting)
         else:
-            tell_done(f"{setting} is set", "set", as_json=as_json, setting=setting)
+            report_done(f"{setting} is set", "set", as_json=as_json, setting=setting)
 
 
 def _check(kind: ResourceKind, name: str) -> None:

@@ -26,7 +26,7 @@ from fencepost.cli.cluster_settings import (
 )
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import Json, refuse, stopped_by_signals
-from fencepost.cli.printable import how_many
+from fencepost.cli.printable import counted_noun
 from fencepost.cli.progress import step
 from fencepost.client.blocking import Admin, Consumer
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
@@ -131,7 +131,7 @@ def consume(
                 pieces = _followed(consumer, ranges) if follow else _read(consumer, ranges)
                 count, is_whole = _written(_at_most(pieces, most), to)
     sys.stdout.flush()
-    sys.stderr.write(f"{how_many(count, 'record')}{'' if is_whole or follow else ', stopped before the end'}\n")
+    sys.stderr.write(f"{counted_noun(count, 'record')}{'' if is_whole or follow else ', stopped before the end'}\n")
     if stopped.by is not None and not (is_whole or follow):
         raise typer.Exit(128 + stopped.by)
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, unheard
+from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, warnings_suppressed
+from fencepost.cli.diagnosis.cluster_snapshot import ClusterSnapshot
 from fencepost.cli.diagnosis.examiner import Examiner
-from fencepost.cli.diagnosis.look import Look
-from fencepost.cli.diagnosis.telling import as_value, counted, lines_of
-from fencepost.cli.output import MOST_SECONDS, Json, failures_told, print_json, print_line
+from fencepost.cli.diagnosis.finding_text import as_value, counted, lines_of
+from fencepost.cli.output import MOST_SECONDS, Json, failures_reported, print_json, print_line
 from fencepost.cli.progress import step
 from fencepost.cli.transaction_view import Session
 from fencepost.client.diagnosis.collecting import AWAY
@@ -76,17 +76,17 @@ def doctor(
     settings["default.api.timeout.ms"] = str(round(timeout * 1000))
     watch_ms = round(watch * 1000)
     limits = Limits(open_ms=round(older_than * 1000), ending_ms=watch_ms, rebalance_ms=watch_ms)
-    with failures_told(), unheard(), Examiner(settings, DEFAULT_TOPIC, timeout) as examiner:
+    with failures_reported(), warnings_suppressed(), Examiner(settings, DEFAULT_TOPIC, timeout) as examiner:
         try:
-            look = examiner.look_twice(watch, step)
+            snapshot = examiner.collect_twice(watch, step)
         except KafkaError as error:
-            _tell(None, [_unreachable(settings["bootstrap.servers"], error)], "", as_json=as_json)
+            _print_findings(None, [_unreachable(settings["bootstrap.servers"], error)], "", as_json=as_json)
         guarantee = "not asked (--no-probe)"
         if probe:
             step("trying two-phase commit")
-            look, guarantee = _guarantee(look, settings)
-        findings = diagnose(look, limits)
-    _tell(look, findings, guarantee, as_json=as_json)
+            snapshot, guarantee = _guarantee(snapshot, settings)
+        findings = diagnose(snapshot, limits)
+    _print_findings(snapshot, findings, guarantee, as_json=as_json)
 
 
 def _unreachable(servers: str, error: KafkaError) -> Finding:
@@ -99,15 +99,17 @@ def _unreachable(servers: str, error: KafkaError) -> Finding:
     return finding
 
 
-def _tell(look: Look | None, findings: list[Finding], guarantee: str, *, as_json: bool) -> None:
+def _print_findings(
+    snapshot: ClusterSnapshot | None, findings: list[Finding], guarantee: str, *, as_json: bool
+) -> None:
     """Print the findings, and exit with the status of the worst one."""
-    about = {} if look is None else _about(look, guarantee)
+    about = {} if snapshot is None else _about(snapshot, guarantee)
     if as_json:
         print_json({"about": about, "findings": list(map(as_value, findings))})
     else:
         for name, value in about.items():
             print_line(f"{name}: {_words(value)}")
-        now_ms = 0 if look is None else look.at_ms
+        now_ms = 0 if snapshot is None else snapshot.at_ms
         for finding in findings:
             print_line("")
             for line in lines_of(finding, now_ms):
@@ -120,19 +122,19 @@ def _tell(look: Look | None, findings: list[Finding], guarantee: str, *, as_json
     raise typer.Exit(exit_status(findings))
 
 
-def _about(look: Look, guarantee: str) -> dict[str, Any]:
+def _about(snapshot: ClusterSnapshot, guarantee: str) -> dict[str, Any]:
     clock = "not known"
-    if look.clock_ahead_ms is not None:
-        clock = f"the controller's clock differs by {abs(look.clock_ahead_ms)} ms from the local one"
-    partitions = sum(len(topic.partitions) for topic in look.topics.values())
-    unknown = "not known" if look.rights is None else ""
+    if snapshot.clock_ahead_ms is not None:
+        clock = f"the controller's clock differs by {abs(snapshot.clock_ahead_ms)} ms from the local one"
+    partitions = sum(len(topic.partitions) for topic in snapshot.topics.values())
+    unknown = "not known" if snapshot.rights is None else ""
     return {
-        "cluster": look.cluster.cluster_id or "the brokers do not report its id",
-        "brokers": [f"{node.id} ({node.host}:{node.port})" for node in look.cluster.brokers],
-        "partitions": partitions if look.knows("topics") else "not known",
-        "features": "not known" if look.features is None else dict(sorted(look.features.items())),
+        "cluster": snapshot.cluster.cluster_id or "the brokers do not report its id",
+        "brokers": [f"{node.id} ({node.host}:{node.port})" for node in snapshot.cluster.brokers],
+        "partitions": partitions if snapshot.knows("topics") else "not known",
+        "features": "not known" if snapshot.features is None else dict(sorted(snapshot.features.items())),
         "clock": clock,
-        "rights on the cluster": unknown or [each.name.lower().replace("_", "-") for each in look.rights or ()],
+        "rights on the cluster": unknown or [each.name.lower().replace("_", "-") for each in snapshot.rights or ()],
         GUARANTEE: guarantee,
     }
 
@@ -143,19 +145,19 @@ def _words(value: Any) -> str:
     return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
-def _guarantee(look: Look, settings: dict[str, str]) -> tuple[Look, str]:
+def _guarantee(snapshot: ClusterSnapshot, settings: dict[str, str]) -> tuple[ClusterSnapshot, str]:
     """Return the facts with the result of the probe, and the guarantee in words."""
     try:
-        return _probed(look, Session(settings, DEFAULT_TOPIC))
+        return _probed(snapshot, Session(settings, DEFAULT_TOPIC))
     except KafkaError as error:
-        return replace(look, unknown=(*look.unknown, unknown_of(GUARANTEE, error))), "not known"
+        return replace(snapshot, unknown=(*snapshot.unknown, unknown_of(GUARANTEE, error))), "not known"
 
 
-def _probed(look: Look, session: Session) -> tuple[Look, str]:
+def _probed(snapshot: ClusterSnapshot, session: Session) -> tuple[ClusterSnapshot, str]:
     """Probe the brokers, and return the facts and the guarantee in words. Raises KafkaError."""
     try:
         abilities, weakness = session.sink_link.run(plan_abilities.probe_abilities(PROBE))
     except GuaranteeUnavailableError as error:
-        return replace(look, sinks_refused=str(error)), "none"
+        return replace(snapshot, sinks_refused=str(error)), "none"
     words = str(abilities.guarantee)
-    return look, words if abilities.guarantee is Guarantee.DURABLE else f"{words} ({weakness})"
+    return snapshot, words if abilities.guarantee is Guarantee.DURABLE else f"{words} ({weakness})"

@@ -13,7 +13,7 @@ import typer
 
 from fencepost.cli.cluster.record_lines import said
 from fencepost.cli.output import refuse
-from fencepost.cli.printable import how_many
+from fencepost.cli.printable import counted_noun
 from fencepost.cli.progress import step
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.logs import offsets_log, transaction_log
@@ -200,7 +200,7 @@ def _text(facts: dict[str, Any]) -> str:
         f"{facts['base_offset']}-{facts['last_offset']}",
         f"at {facts['position']}",
         f"{facts['size']} bytes",
-        how_many(facts["count"], "record"),
+        counted_noun(facts["count"], "record"),
         f"{facts['timestamp_type']} {facts['timestamp']}",
         f"leader epoch {facts['leader_epoch']}",
     ]

@@ -19,7 +19,7 @@ from fencepost.cli.cluster_settings import (
     connected,
 )
 from fencepost.cli.diagnosis.examiner import Examiner
-from fencepost.cli.diagnosis.telling import as_value, lines_of
+from fencepost.cli.diagnosis.finding_text import as_value, lines_of
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import (
     Json,
@@ -30,9 +30,9 @@ from fencepost.cli.output import (
     print_line,
     print_table,
     refuse,
-    tell_done,
+    report_done,
 )
-from fencepost.cli.printable import how_many
+from fencepost.cli.printable import counted_noun
 from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.collecting import QUICK, Bounds
@@ -125,7 +125,7 @@ def describe(
     if as_json:
         print_json({**facts, "findings": list(map(as_value, findings))})
         return
-    print_line(f"{group}: {facts['type']}, {facts['state']}, {how_many(len(described.members), 'member')}")
+    print_line(f"{group}: {facts['type']}, {facts['state']}, {counted_noun(len(described.members), 'member')}")
     clients = {each["member"]: f"{each['client']} {each['host']}" for each in facts["members"]}
     at = "start" if facts["type"] == "share" else "committed"
     rows = [
@@ -157,15 +157,15 @@ def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> tuple[int, 
     topics = frozenset(row["topic"] for row in facts["partitions"])
     bounds = Bounds(topic_names=topics, group_names=frozenset([facts["group"]]))
     with Examiner({**PATIENCE, **settings}, DEFAULT_TOPIC, LOOK_S, bounds) as examiner:
-        look = examiner.look(QUICK)
-    held, committed = held_back(look), look.committed.get(facts["group"], {})
-    lags = {} if isinstance(committed, KafkaError) else lags_of(look, held, committed)
+        snapshot = examiner.collect(QUICK)
+    held, committed = held_back(snapshot), snapshot.committed.get(facts["group"], {})
+    lags = {} if isinstance(committed, KafkaError) else lags_of(snapshot, held, committed)
     for row in facts["partitions"]:
         lag = lags.get(TopicPartition(row["topic"], row["partition"]))
         held_by = None if lag is None or lag.total == 0 else lag.held
         row["waits_for"] = None if held_by is None else held_by.words
-    found = [each for each in diagnose(look) if each.kind is ObjectKind.GROUP or each.severity is Severity.UNKNOWN]
-    return look.at_ms, found
+    found = [each for each in diagnose(snapshot) if each.kind is ObjectKind.GROUP or each.severity is Severity.UNKNOWN]
+    return snapshot.at_ms, found
 
 
 def _known(admin: Admin, group: str) -> tuple[GroupDescription, str]:
@@ -293,7 +293,7 @@ def reset_offsets(
             print_table([("TOPIC", "PARTITION", "COMMITTED", "NEW"), *rows])
             sys.stdout.flush()
         if not dry_run:
-            confirmed(f"Set {how_many(len(found), 'offset')} of {group}?", yes=yes)
+            confirmed(f"Set {counted_noun(len(found), 'offset')} of {group}?", yes=yes)
             admin.alter_group_offsets(group, found)
     if as_json:
         print_json(
@@ -302,7 +302,7 @@ def reset_offsets(
                 for place, at in found.items()
             ]
         )
-    sys.stderr.write(f"{how_many(len(found), 'offset')} {'would be ' if dry_run else ''}set\n")
+    sys.stderr.write(f"{counted_noun(len(found), 'offset')} {'would be ' if dry_run else ''}set\n")
 
 
 def _chosen(text: str) -> tuple[str, list[int] | None]:
@@ -376,4 +376,4 @@ def delete(
         confirmed(f"Delete {', '.join(group)}?", yes=yes)
         for name in dict.fromkeys(group):
             admin.delete_group(name)
-            tell_done(f"deleted {name}", "deleted", as_json=as_json, group=name)
+            report_done(f"deleted {name}", "deleted", as_json=as_json, group=name)

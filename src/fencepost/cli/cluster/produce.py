@@ -24,7 +24,7 @@ from fencepost.cli.cluster_settings import (
 )
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import refuse, stopped_by_signals
-from fencepost.cli.printable import how_many
+from fencepost.cli.printable import counted_noun
 from fencepost.cli.progress import paused, step
 from fencepost.client.blocking import Producer
 from fencepost.config import ProducerConfig
@@ -154,7 +154,7 @@ def _all_or_what_came(
     words = (
         "it is unknown how many records were written"
         if unknown
-        else f"{how_many(written, 'record')} written to {writing.topic}"
+        else f"{counted_noun(written, 'record')} written to {writing.topic}"
     )
     if failure is not None:
         refuse(f"{failure}\n{words}")

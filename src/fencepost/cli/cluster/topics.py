@@ -9,8 +9,8 @@ import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected, pairs_of
 from fencepost.cli.names import topic_named
-from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
-from fencepost.cli.printable import how_many
+from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, report_done
+from fencepost.cli.printable import counted_noun
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
@@ -155,9 +155,9 @@ def create(
         there = if_not_exists and name in admin.describe_topics([name])
         admin.create_topic(name, partitions, replication_factor, settings, exist_ok=if_not_exists)
     if there:
-        tell_done(f"{name} exists already", "nothing", as_json=as_json, topic=name)
+        report_done(f"{name} exists already", "nothing", as_json=as_json, topic=name)
     else:
-        tell_done(f"created {name}", "created", as_json=as_json, topic=name)
+        report_done(f"created {name}", "created", as_json=as_json, topic=name)
 
 
 @topics.command()
@@ -177,8 +177,12 @@ def alter(
     with connected(bootstrap_servers, command_config) as admin:
         described(admin, name)
         admin.create_partitions(name, partitions)
-    tell_done(
-        f"{name} has {how_many(partitions, 'partition')}", "grown", as_json=as_json, topic=name, partitions=partitions
+    report_done(
+        f"{name} has {counted_noun(partitions, 'partition')}",
+        "grown",
+        as_json=as_json,
+        topic=name,
+        partitions=partitions,
     )
 
 
@@ -205,6 +209,6 @@ def delete(
             confirmed(f"Delete {', '.join(wanted)} with all records?", yes=yes)
         for name in wanted:
             admin.delete_topic(name)
-            tell_done(f"deleted {name}", "deleted", as_json=as_json, topic=name)
+            report_done(f"deleted {name}", "deleted", as_json=as_json, topic=name)
         if not wanted:
             sys.stderr.write("nothing to delete\n")

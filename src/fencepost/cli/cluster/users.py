@@ -17,11 +17,11 @@ from fencepost.cli.output import (
     Yes,
     command_group,
     confirmed,
-    failures_told,
+    failures_reported,
     print_json,
     print_table,
     refuse,
-    tell_done,
+    report_done,
 )
 from fencepost.cli.progress import paused
 from fencepost.client.admin.scram import ScramDeletion, ScramMechanism, ScramUpsertion
@@ -92,14 +92,14 @@ def set_password(
 
     Example: fencepost users set-password alice --password-file alice.txt
     """
-    with failures_told():
+    with failures_reported():
         password = None if password_file is None else _checked(_first_line(password_file))
     with connected(bootstrap_servers, command_config) as admin:
         if password is None:  # ask only if there is a broker to set it at
             password = _checked(_asked(user))
         admin.alter_user_scram_credentials([ScramUpsertion(user, _SCRAM[mechanism], password, iterations)])
     words = f"{user} has a new password for {mechanism.value}"
-    tell_done(words, "set", as_json=as_json, user=user, mechanism=mechanism.value)
+    report_done(words, "set", as_json=as_json, user=user, mechanism=mechanism.value)
 
 
 def _asked(user: str) -> str:
@@ -163,4 +163,4 @@ def delete(
         for each in doomed:  # a request may name each user only once
             admin.alter_user_scram_credentials([ScramDeletion(user, each)])
             words = f"{user} has no password for {each.sasl_name} any more"
-            tell_done(words, "deleted", as_json=as_json, user=user, mechanism=each.sasl_name)
+            report_done(words, "deleted", as_json=as_json, user=user, mechanism=each.sasl_name)

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from fencepost.cli.diagnosis.certificates import certificate_ends
-from fencepost.cli.diagnosis.look import Calls, Look, Looker
+from fencepost.cli.diagnosis.cluster_snapshot import Calls, ClusterSnapshot, SnapshotCollector
 from fencepost.client.diagnosis.collecting import QUICK, SLOW, Bounds
 from fencepost.client.diagnosis.diagnosing import Memory, may_last
 from fencepost.client.net.asyncio_runtime import runtime_for
@@ -34,7 +34,7 @@ class Examiner:
         Args:
             settings: The client's settings, by Kafka's dotted names.
             decision_topic: The decision topic of Spark sinks.
-            timeout_s: Time limit of one look, in seconds.
+            timeout_s: Time limit of one collection, in seconds.
             bounds: Limits of the number of objects to examine; None: the defaults.
 
         Raises:
@@ -49,7 +49,7 @@ class Examiner:
             return Calls(Cluster(runtime_for(config), config), config.default_api_timeout_ms)
 
         self._calls = self._io.run(make())
-        self._looker = Looker(
+        self._collector = SnapshotCollector(
             self._calls,
             decision_topic,
             max(round(timeout_s * 1000 * CALL_SHARE), 1),
@@ -68,21 +68,21 @@ class Examiner:
 
         self._io.run(end())
 
-    def look(
+    def collect(
         self, parts: Iterable[str] = (*QUICK, *SLOW, "sinks"), progress: Callable[[str], None] = lambda _: None
-    ) -> Look:
+    ) -> ClusterSnapshot:
         """Return the facts of these parts. Raises KafkaError if no broker answers."""
-        return self._memory.take(self._io.run(self._looker.look(parts, progress)))
+        return self._memory.take(self._io.run(self._collector.collect(parts, progress)))
 
-    def look_twice(self, watch_s: float, progress: Callable[[str], None]) -> Look:
-        """Return all facts. If a state may last, look a second time after `watch_s`. Raises KafkaError."""
-        look = self.look(progress=progress)
-        if watch_s > 0 and may_last(look):
+    def collect_twice(self, watch_s: float, progress: Callable[[str], None]) -> ClusterSnapshot:
+        """Return all facts. If a state may last, collect them again after `watch_s`. Raises KafkaError."""
+        snapshot = self.collect(progress=progress)
+        if watch_s > 0 and may_last(snapshot):
             progress(f"looking again in {watch_s:g} s, because a state may last")
             pause(watch_s)
-            look = self.look(progress=progress)
+            snapshot = self.collect(progress=progress)
         progress("asking for the certificates")
         ends, unknown = certificate_ends(
-            self._config, look.cluster.brokers, min(self._timeout_s * CALL_SHARE, MOST_HANDSHAKE_S)
+            self._config, snapshot.cluster.brokers, min(self._timeout_s * CALL_SHARE, MOST_HANDSHAKE_S)
         )
-        return replace(look, certificates=ends, unknown=(*look.unknown, *unknown))
+        return replace(snapshot, certificates=ends, unknown=(*snapshot.unknown, *unknown))

@@ -8,16 +8,16 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from fencepost.cli.diagnosis.look import Calls
+from fencepost.cli.diagnosis.cluster_snapshot import Calls
 from fencepost.cli.ui.messages import (
     MOST_PARTITIONS,
     Decode,
     EndMarker,
     EndState,
     Lane,
-    Passage,
     Query,
     SeenMessage,
+    WindowRecords,
     document,
     matches,
     outcomes,
@@ -109,13 +109,15 @@ class Browser:
             for first in range(0, len(windows), LANES_AT_ONCE):
                 some = windows[first : first + LANES_AT_ONCE]
                 passages = self._runs.run(self._read_all([(lane.place, *window) for lane, window in some]))
-                for (lane, _), passage in zip(some, passages, strict=True):
+                for (lane, _), window_records in zip(some, passages, strict=True):
                     matching = [
-                        self._shown(each, query) for each in passage.messages if matches(each, query, self._decode)
+                        self._shown(each, query)
+                        for each in window_records.messages
+                        if matches(each, query, self._decode)
                     ]
-                    if lane.take(matching, passage.reached):
-                        scanned += len(passage.messages)
-                        flaws += passage.flaws
+                    if lane.take(matching, window_records.reached):
+                        scanned += len(window_records.messages)
+                        flaws += window_records.flaws
                 del passages  # their memory, before the next ones are read
                 if clock() > until:
                     is_whole = False
@@ -143,12 +145,17 @@ class Browser:
         """Return the message at an offset, or None if there is none there. Raises KafkaError."""
         offset = query.offset or 0
         place = TopicPartition(query.topic, query.partition or 0)
-        (passage,) = self._runs.run(self._read_all([(place, offset, offset + 1)]))
-        if not passage.messages:
-            return {"name": query.topic, "partition": place.partition, "offset": offset, "flaws": [*passage.flaws]}
-        (found,) = passage.messages
+        (window_records,) = self._runs.run(self._read_all([(place, offset, offset + 1)]))
+        if not window_records.messages:
+            return {
+                "name": query.topic,
+                "partition": place.partition,
+                "offset": offset,
+                "flaws": [*window_records.flaws],
+            }
+        (found,) = window_records.messages
         facts = document(found, query, self._decode, whole=True)
-        return {"name": query.topic, **facts, "flaws": [*passage.flaws], "owner": owners.get(found.producer_id)}
+        return {"name": query.topic, **facts, "flaws": [*window_records.flaws], "owner": owners.get(found.producer_id)}
 
     # --- in the thread with the connections ---
 
@@ -175,7 +182,7 @@ class Browser:
             lanes.append(Lane(place, begin, end, query.newest))
         return lanes
 
-    async def _read_all(self, windows: Sequence[tuple[TopicPartition, int, int]]) -> list[Passage]:
+    async def _read_all(self, windows: Sequence[tuple[TopicPartition, int, int]]) -> list[WindowRecords]:
         answers = await gather(self._calls.cluster.runtime, [self._read(*window) for window in windows])
         passages = []
         for answer in answers:
@@ -184,7 +191,7 @@ class Browser:
             passages.append(answer)
         return passages
 
-    async def _read(self, place: TopicPartition, start: int, stop: int) -> Passage:
+    async def _read(self, place: TopicPartition, start: int, stop: int) -> WindowRecords:
         """Return the records of a window, or of its first part if it has too many bytes."""
         window = _Window(place, start, stop)
         while window.at < stop and window.size_bytes < WINDOW_BYTES:
@@ -206,7 +213,7 @@ class Browser:
                 open_from = {each.producer_id: each.transaction_start_offset for each in found[place]}
             except KafkaError as error:
                 window.flaws.append(f"Partition {place.partition}: open transactions are not known: {error}")
-        return window.passage(open_from)
+        return window.window_records(open_from)
 
     async def _fetch(self, place: TopicPartition, offset: int, isolation: Isolation) -> FetchPartitionResult:
         cluster = self._calls.cluster
@@ -271,14 +278,14 @@ class _Window:
         known = outcomes(self._written(), self._markers, None)
         return EndState.UNKNOWN in known
 
-    def passage(self, open_from: Mapping[int, int] | None) -> Passage:
+    def window_records(self, open_from: Mapping[int, int] | None) -> WindowRecords:
         """Return the records with the outcomes of their transactions."""
         decided = iter(outcomes(self._written(), self._markers, open_from))
         messages = [
             each._replace(outcome=next(decided)) if each.outcome is EndState.UNKNOWN else each
             for each in self._messages
         ]
-        return Passage(messages, self.at, self.flaws)
+        return WindowRecords(messages, self.at, self.flaws)
 
     def _written(self) -> list[tuple[int, int]]:
         return [(each.producer_id, each.record.offset) for each in self._messages if each.outcome is EndState.UNKNOWN]

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any, Final, TypeVar
 
-from fencepost.cli.printable import how_many
+from fencepost.cli.printable import counted_noun
 from fencepost.cli.ui.web import HttpRefusal
 from fencepost.client.admin.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
 from fencepost.client.admin.quotas import QuotaEntity
@@ -97,7 +97,7 @@ def _create_topic(wanted: Wanted) -> PageChange:
             admin.create_topic(name, partitions, copies, configs)
         return f"created topic {name}"
 
-    count = "the broker's default number of partitions" if partitions < 0 else how_many(partitions, "partition")
+    count = "the broker's default number of partitions" if partitions < 0 else counted_noun(partitions, "partition")
     return PageChange(f"Create topic {name} with {count}?", name, run)
 
 
@@ -107,9 +107,9 @@ def _grow_topic(wanted: Wanted) -> PageChange:
     def run(clients: Clients) -> str:
         with clients.admin() as admin:
             admin.create_partitions(name, partitions)
-        return f"topic {name} has {how_many(partitions, 'partition')}"
+        return f"topic {name} has {counted_noun(partitions, 'partition')}"
 
-    question = f"Grow topic {name} to {how_many(partitions, 'partition')}?"
+    question = f"Grow topic {name} to {counted_noun(partitions, 'partition')}?"
     return PageChange(f"{question} Keys move to other partitions. It cannot be undone.", name, run)
 
 
@@ -193,7 +193,7 @@ def _reset_offsets(wanted: Wanted) -> PageChange:
                 admin.alter_group_offsets(group, dict.fromkeys(places, at))
             else:
                 admin.reset_group_offsets(group, at, places)
-        return f"reset {how_many(len(places), 'partition')} of group {group}"
+        return f"reset {counted_noun(len(places), 'partition')} of group {group}"
 
     where = f"topic {topic}" if topic else "all its topics"
     words = to if to in ("earliest", "latest") else f"{to} {wanted.get('at')}"
@@ -237,7 +237,7 @@ def _delete_acl(wanted: Wanted) -> PageChange:
     def run(clients: Clients) -> str:
         with clients.admin() as admin:
             deleted = admin.delete_acls([AclFilter(*rule)])
-        return f"deleted {how_many(len(deleted), 'rule')}: {rule}"
+        return f"deleted {counted_noun(len(deleted), 'rule')}: {rule}"
 
     return PageChange(f"Delete the rule: {rule}?", rule.principal, run, is_grave=True)
 

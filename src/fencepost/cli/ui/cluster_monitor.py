@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
 from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, sink_options
-from fencepost.cli.diagnosis.look import Calls, Looker
-from fencepost.cli.diagnosis.telling import LastLook
+from fencepost.cli.diagnosis.cluster_snapshot import Calls, SnapshotCollector
+from fencepost.cli.diagnosis.finding_text import WatchedState
 from fencepost.cli.ending import Consent, PlannedEnding, end_open, ending_of
 from fencepost.cli.printable import printable
 from fencepost.cli.transaction_view import Session
@@ -100,7 +100,7 @@ class ClusterMonitor:
 
         self._calls = self._io.run(make())
         self._call_ms = CALL_MS
-        self._looker = Looker(self._calls, decision_topic, CALL_MS)
+        self._collector = SnapshotCollector(self._calls, decision_topic, CALL_MS)
         self._browser = Browser(self._calls, self._io, CALL_MS, decode)
         self._watch = ClusterWatch()
         self._lock = threading.Lock()  # of the watch
@@ -110,7 +110,7 @@ class ClusterMonitor:
         self._kept: dict[tuple[str, str], _Lookup] = {}
         self._keeping = threading.Lock()  # of the lookups
         self._acting = threading.Lock()
-        self._thread = threading.Thread(target=self._look_on, name="fencepost-ui-looks", daemon=True)
+        self._thread = threading.Thread(target=self._poll, name="fencepost-ui-looks", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -126,19 +126,19 @@ class ClusterMonitor:
 
     # --- looking ---
 
-    def _look_on(self) -> None:
+    def _poll(self) -> None:
         while not self._ended:
             began_s = time.monotonic()
-            self._look()
+            self._collect()
             took_s = time.monotonic() - began_s
             idle = time.monotonic() - self._asked_s > IDLE_AFTER_S
             # A pause is at least as long as the poll before, so that brokers answer polls for half of the time at most.
             self._wake.wait(max(IDLE_EVERY_S if idle else self._every_s, took_s))
             self._wake.clear()
 
-    def _look(self) -> None:
+    def _collect(self) -> None:
         try:
-            look = self._io.run(self._looker.look_often())
+            snapshot = self._io.run(self._collector.collect_cached())
         except concurrent.futures.CancelledError:  # the process ends, before or without `close`
             self._ended = True
             return
@@ -146,16 +146,16 @@ class ClusterMonitor:
             if self._ended:
                 return
             if not isinstance(error, KafkaError):
-                log.exception("a look at the cluster failed")
+                log.exception("polling the cluster failed")
             with self._lock:
                 self._watch.failed(str(error) or repr(error))
             if isinstance(error, AWAY) and self._call_ms < LONGEST_CALL_MS:
                 # A large or slow cluster needs more time. A call to an unreachable one ends when a broker is back.
                 self._call_ms = min(2 * self._call_ms, LONGEST_CALL_MS)
-                self._looker = Looker(self._calls, self._topic, self._call_ms)
+                self._collector = SnapshotCollector(self._calls, self._topic, self._call_ms)
             return
         with self._lock:
-            self._watch.take(look)
+            self._watch.take(snapshot)
 
     def _one(self, kind: str, name: str, ask: Callable[[str], Coroutine[Any, Any, T]]) -> T:
         """Return one object by its name, from a recent answer if there is one. Raises HttpRefusal."""
@@ -199,15 +199,15 @@ class ClusterMonitor:
     def summary(self) -> dict[str, Any]:
         """Return the data for the list of clusters."""
         with self._lock:
-            look, away = self._watch.look, self._watch.away
+            snapshot, away = self._watch.snapshot, self._watch.away
             severities = Counter(each.severity.value for each in self._watch.findings)
         return {
             **self.about(),
             "away": away,
-            "seen_ms": None if look is None else look.at_ms,
-            "brokers": None if look is None else len(look.cluster.brokers),
-            "topics": None if look is None or not look.knows("topics") else len(look.topics),
-            "findings": None if look is None or away is not None else dict(severities),
+            "seen_ms": None if snapshot is None else snapshot.at_ms,
+            "brokers": None if snapshot is None else len(snapshot.cluster.brokers),
+            "topics": None if snapshot is None or not snapshot.knows("topics") else len(snapshot.topics),
+            "findings": None if snapshot is None or away is not None else dict(severities),
         }
 
     @contextmanager
@@ -241,11 +241,11 @@ class ClusterMonitor:
             with self._lock:
                 found = documents.sink(self._watch, wanted)
         elif name == "transaction":
-            detail = self._one(name, wanted, self._looker.transaction)
+            detail = self._one(name, wanted, self._collector.transaction)
             with self._lock:
                 found = documents.transaction(self._watch, detail)
         elif name == "group":
-            group = self._one(name, wanted, self._looker.group)
+            group = self._one(name, wanted, self._collector.group)
             with self._lock:
                 found = documents.group(self._watch, group, query)
         elif name in ("messages", "message"):
@@ -267,21 +267,21 @@ class ClusterMonitor:
         with self._lock:
             owners = documents.owners_of(self._watch)
         try:
-            look = self._browser.search if name == "messages" else self._browser.message
-            found: dict[str, Any] | None = look(asked, owners)
+            snapshot = self._browser.search if name == "messages" else self._browser.message
+            found: dict[str, Any] | None = snapshot(asked, owners)
         except KafkaError as error:
             raise HttpRefusal(503 if isinstance(error, AWAY) else 403, str(error)) from error
         return found
 
-    def last_look(self) -> LastLook:
+    def watched_state(self) -> WatchedState:
         """Return the findings for the metrics. A scrape counts as a viewer, so polls stay frequent."""
         if time.monotonic() - self._asked_s > IDLE_AFTER_S:
             self._wake.set()
         self._asked_s = time.monotonic()
         with self._lock:
-            look, away = self._watch.look, self._watch.away
-            looked_ms = None if look is None else look.at_ms
-            return LastLook(self._watch.findings, looked_ms, away is not None, self._name)
+            snapshot, away = self._watch.snapshot, self._watch.away
+            collected_ms = None if snapshot is None else snapshot.at_ms
+            return WatchedState(self._watch.findings, collected_ms, away is not None, self._name)
 
     # --- what it may do ---
 
@@ -372,7 +372,7 @@ class ClusterMonitor:
             entries = admin.config_entries(topic)
         return {"name": topic, "rows": documents.settings(entries)}
 
-    def _looked_at(self, session: Session, wanted: Mapping[str, Any]) -> PlannedEnding:
+    def _describe_target(self, session: Session, wanted: Mapping[str, Any]) -> PlannedEnding:
         return ending_of(session, _text(wanted, "id"), commit=wanted.get("commit") is True)
 
     def _session(self) -> Session:
@@ -381,7 +381,7 @@ class ClusterMonitor:
     def _before_end(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         session = self._session()
         try:
-            ending = self._looked_at(session, wanted)
+            ending = self._describe_target(session, wanted)
         finally:
             session.link.close()
         return {
@@ -397,7 +397,7 @@ class ClusterMonitor:
     def _end(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         session = self._session()
         try:
-            ending = self._looked_at(session, wanted)
+            ending = self._describe_target(session, wanted)
             if str(ending.pair) != _text(wanted, "pair"):
                 raise HttpRefusal(409, "the transaction has moved on since it was looked at: look again")
             given = wanted.get("given")

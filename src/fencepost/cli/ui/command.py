@@ -15,7 +15,7 @@ import typer
 from fencepost.arguments import is_loopback
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, pairs_of
 from fencepost.cli.names import named
-from fencepost.cli.output import MOST_SECONDS, failures_told, stopped_by_signals
+from fencepost.cli.output import MOST_SECONDS, failures_reported, stopped_by_signals
 from fencepost.cli.ui.cluster_monitor import PageCluster
 from fencepost.cli.ui.server import EVERY_S, Page
 from fencepost.process.signal_waits import wait_for_event
@@ -93,7 +93,7 @@ def ui(
             raise typer.BadParameter("one cluster has one registry", param_hint="--schema-registry")
         settings = client_settings(bootstrap_servers, command_config)
         clusters = [PageCluster(settings, "", allow_actions, registries[0] if registries else None)]
-    with failures_told(), stopped_by_signals():
+    with failures_reported(), stopped_by_signals():
         try:
             page = Page(clusters, host, port, decision_topic=decision_topic, every_s=every, names=allowed_host or ())
             _serve(page, is_shared=not is_loopback(host), may_change=any(each.allow_actions for each in clusters))

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from fencepost.cli.diagnosis.look import MOST_PLACES, GroupDetail, TransactionDetail
-from fencepost.cli.diagnosis.telling import as_value
+from fencepost.cli.diagnosis.cluster_snapshot import MOST_PLACES, GroupDetail, TransactionDetail
+from fencepost.cli.diagnosis.finding_text import as_value
 from fencepost.cli.transaction_view import meaning_of
 from fencepost.cli.ui.watch import ClusterWatch, lag_of, shared_lag_of
 from fencepost.client.admin.acls import Acl
@@ -65,22 +65,22 @@ def _holder(held: HeldBack) -> Document:
 
 def overview(watch: ClusterWatch, _query: Query) -> Document:
     """Return counts, the rate of written offsets in all topics, and the findings."""
-    look = watch.look
-    if look is None:
+    snapshot = watch.snapshot
+    if snapshot is None:
         return {}
-    known = {part: look.knows(part) for part in ("topics", "transactions", "groups", "sinks")}
-    visible = [each for each in look.topics.values() if not each.is_internal]
+    known = {part: snapshot.knows(part) for part in ("topics", "transactions", "groups", "sinks")}
+    visible = [each for each in snapshot.topics.values() if not each.is_internal]
     return {
-        "cluster_id": look.cluster.cluster_id,
-        "controller": look.cluster.controller_id,
-        "brokers": [{"id": node.id, "at": f"{node.host}:{node.port}"} for node in look.cluster.brokers],
+        "cluster_id": snapshot.cluster.cluster_id,
+        "controller": snapshot.cluster.controller_id,
+        "brokers": [{"id": node.id, "at": f"{node.host}:{node.port}"} for node in snapshot.cluster.brokers],
         "topics": len(visible) if known["topics"] else None,
         "partitions": sum(len(each.partitions) for each in visible) if known["topics"] else None,
-        "groups": len(look.groups) if known["groups"] else None,
+        "groups": len(snapshot.groups) if known["groups"] else None,
         "open": len(watch.open_ones()) if known["transactions"] else None,
         "prepared": len(watch.prepared()) if known["transactions"] else None,
         "held": sum(at.stable < at.end for at in watch.ends.values()) if known["topics"] else None,
-        "sinks": len({each.sink for each in look.decisions}) if known["sinks"] else None,
+        "sinks": len({each.sink for each in snapshot.decisions}) if known["sinks"] else None,
         "rate": watch.total.rates(),
         "attention": _attention(watch),
     }
@@ -119,11 +119,11 @@ def _leaderless(topic: TopicDescription) -> str:
 
 def topics(watch: ClusterWatch, query: Query) -> Document:
     """Return a row for each topic. `behind` is the number of offsets that read_committed consumers do not see yet."""
-    look = watch.look
-    if look is None:
+    snapshot = watch.snapshot
+    if snapshot is None:
         return {}
     internal = query.get("internal") == "1"
-    found = [each for _, each in sorted(look.topics.items()) if internal or not each.is_internal]
+    found = [each for _, each in sorted(snapshot.topics.items()) if internal or not each.is_internal]
 
     def row(each: TopicDescription) -> Document:
         ends = [at for number in each.partitions if (at := watch.ends.get(TopicPartition(each.name, number)))]
@@ -143,10 +143,10 @@ def topics(watch: ClusterWatch, query: Query) -> Document:
 
 def topic(watch: ClusterWatch, name: str, query: Query) -> Document | None:
     """Return a topic's partitions; None if there is no such topic."""
-    look = watch.look
-    if look is None or name not in look.topics:
+    snapshot = watch.snapshot
+    if snapshot is None or name not in snapshot.topics:
         return None
-    found = look.topics[name]
+    found = snapshot.topics[name]
 
     def row(number: int) -> Document:
         place, at = TopicPartition(name, number), found.partitions[number]
@@ -172,8 +172,8 @@ def topic(watch: ClusterWatch, name: str, query: Query) -> Document | None:
 
 def transactions(watch: ClusterWatch, query: Query) -> Document:
     """Return the open transactions, the oldest first, or with state=all every id that the brokers list."""
-    look = watch.look
-    if look is None:
+    snapshot = watch.snapshot
+    if snapshot is None:
         return {}
     wanted = query.get("state", "open")
     prepared = {each.transactional_id for each in watch.prepared()}
@@ -182,18 +182,18 @@ def transactions(watch: ClusterWatch, query: Query) -> Document:
         return wanted == "all" or (name in prepared if wanted == "prepared" else state in OPEN_STATES)
 
     def age(name: str) -> tuple[int, str]:
-        described = look.described.get(name)
+        described = snapshot.described.get(name)
         began = -1 if described is None else described.start_time_ms
         return (began if began >= 0 else 2**63, name)
 
     found = sorted(
-        (each for each in look.listed if is_wanted(each.transactional_id, each.state)),
+        (each for each in snapshot.listed if is_wanted(each.transactional_id, each.state)),
         key=lambda each: age(each.transactional_id),
     )
     held = watch.held_by()
 
     def row(name: str, state: str) -> Document:
-        described = look.described.get(name)
+        described = snapshot.described.get(name)
         known = described is not None and described.error_code == 0
         now = described.state if described is not None and known else state
         return {
@@ -207,7 +207,7 @@ def transactions(watch: ClusterWatch, query: Query) -> Document:
         }
 
     page = _page(found, lambda each: each.transactional_id, lambda each: row(each.transactional_id, each.state), query)
-    return {**page, "described": len(look.described), "open": len(watch.open_ones())}
+    return {**page, "described": len(snapshot.described), "open": len(watch.open_ones())}
 
 
 def _owner(watch: ClusterWatch, transactional_id: str, state: str | None) -> Document:
@@ -225,7 +225,7 @@ def transaction(watch: ClusterWatch, detail: TransactionDetail) -> Document:
     """Return the known states of one transaction."""
     found = detail.transaction
     name = found.transactional_id
-    life = watch.lives.get(name)
+    history = watch.histories.get(name)
     known = found.error_code == 0
     is_open = known and found.state in OPEN_STATES
     return {
@@ -246,7 +246,7 @@ def transaction(watch: ClusterWatch, detail: TransactionDetail) -> Document:
             *_findings(watch, ObjectKind.TRANSACTION, name),
             *_findings(watch, ObjectKind.PARTITION, *map(partition_name, watch.held_by().get(name, []))),
         ],
-        "events": [] if life is None else [{"at_ms": each.at_ms, "what": each.what} for each in life.events],
+        "events": [] if history is None else [{"at_ms": each.at_ms, "what": each.what} for each in history.events],
     }
 
 
@@ -275,7 +275,7 @@ def _producer(
 
 def owners_of(watch: ClusterWatch) -> dict[int, str]:
     """Return the transactional ids of the described transactions by producer id."""
-    described: Mapping[str, TransactionDescription] = {} if watch.look is None else watch.look.described
+    described: Mapping[str, TransactionDescription] = {} if watch.snapshot is None else watch.snapshot.described
     return {each.producer_id: name for name, each in described.items() if each.error_code == 0}
 
 
@@ -284,8 +284,8 @@ def owners_of(watch: ClusterWatch) -> dict[int, str]:
 
 def groups(watch: ClusterWatch, query: Query) -> Document:
     """Return a row for each group, with its total lag."""
-    look = watch.look
-    if look is None:
+    snapshot = watch.snapshot
+    if snapshot is None:
         return {}
 
     def row(group_id: str, kind: str, state: str) -> Document:
@@ -306,7 +306,7 @@ def groups(watch: ClusterWatch, query: Query) -> Document:
         }
 
     return _page(
-        look.groups,
+        snapshot.groups,
         lambda each: each.group_id,
         lambda each: row(each.group_id, each.group_type, each.state),
         query,
@@ -319,7 +319,7 @@ def group(watch: ClusterWatch, detail: GroupDetail, query: Query) -> Document | 
     if described.state == "Dead" and not detail.committed and not detail.shared:
         return None
     owners = {place: member for member in described.members for place in member.assigned}
-    lags = {} if watch.look is None else lags_of(watch.look, watch.held, detail.committed)
+    lags = {} if watch.snapshot is None else lags_of(watch.snapshot, watch.held, detail.committed)
 
     def row(place: TopicPartition) -> Document:
         at, end, lag = detail.committed.get(place), detail.ends.get(place), lags.get(place)
@@ -365,8 +365,8 @@ def group(watch: ClusterWatch, detail: GroupDetail, query: Query) -> Document | 
 
 def sinks(watch: ClusterWatch, query: Query) -> Document:
     """Return a row for each sink that has decisions or open transactions."""
-    look = watch.look
-    if look is None:
+    snapshot = watch.snapshot
+    if snapshot is None:
         return {}
     open_of: dict[str, int] = {}
     for each in watch.open_ones():
@@ -374,7 +374,7 @@ def sinks(watch: ClusterWatch, query: Query) -> Document:
         if isinstance(name, names.TaskId):
             open_of[name.sink] = open_of.get(name.sink, 0) + 1
     decided: dict[str, list[Decision]] = {name: [] for name in open_of}
-    for decision in look.decisions:
+    for decision in snapshot.decisions:
         decided.setdefault(decision.sink, []).append(decision)
 
     def row(name: str) -> Document:
@@ -447,11 +447,11 @@ def _content(decision: Decision) -> Document:
 
 def disks(watch: ClusterWatch, query: Query) -> Document:
     """Return a row for each log directory, and the largest topics by their bytes on all brokers."""
-    look = watch.look
-    if look is None:
+    snapshot = watch.snapshot
+    if snapshot is None:
         return {}
     sizes: Counter[str] = Counter()
-    for each in look.log_dirs:
+    for each in snapshot.log_dirs:
         for place, replica in each.replicas.items():
             sizes[place.topic] += replica.size_bytes
     directories = [
@@ -464,7 +464,7 @@ def disks(watch: ClusterWatch, query: Query) -> Document:
             "total": each.total_bytes if each.total_bytes >= 0 else None,
             "free": each.usable_bytes if each.usable_bytes >= 0 else None,
         }
-        for each in look.log_dirs
+        for each in snapshot.log_dirs
     ]
     largest = [name for name, _ in sizes.most_common()]
     page = _page(largest, str, lambda name: {"name": name, "bytes": sizes[name]}, query)
@@ -521,10 +521,12 @@ VIEWS: Final[Mapping[str, Callable[[ClusterWatch, Query], Document]]] = {
 
 def envelope(watch: ClusterWatch, now_ms: int) -> Document:
     """Return the part of an answer that all views have."""
-    look = watch.look
+    snapshot = watch.snapshot
     return {
         "now_ms": now_ms,
-        "seen_ms": None if look is None else look.at_ms,
+        "seen_ms": None if snapshot is None else snapshot.at_ms,
         "away": watch.away,
-        "problems": [{"part": each.part, "reason": each.reason} for each in (() if look is None else look.unknown)],
+        "problems": [
+            {"part": each.part, "reason": each.reason} for each in (() if snapshot is None else snapshot.unknown)
+        ],
     }

@@ -22,9 +22,9 @@ __all__ = [
     "ROWS",
     "EndState",
     "Lane",
-    "Passage",
     "Query",
     "SeenMessage",
+    "WindowRecords",
     "matches",
     "outcomes",
     "page_of",
@@ -74,7 +74,7 @@ class SeenMessage(NamedTuple):
         return self.record.timestamp_ms, self.record.partition, self.record.offset
 
 
-class Passage(NamedTuple):
+class WindowRecords(NamedTuple):
     """Records of one partition, read from `start` to before `reached`, and reasons why parts of it are missing."""
 
     messages: Sequence[SeenMessage]

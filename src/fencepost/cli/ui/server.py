@@ -31,8 +31,8 @@ def _page_files() -> dict[str, tuple[str, bytes]]:
     return found
 
 
-def _log_limit(why: str) -> None:
-    log.debug("a connection is closed: %s", why)
+def _log_limit(reason: str) -> None:
+    log.debug("a connection is closed: %s", reason)
 
 
 class Page:

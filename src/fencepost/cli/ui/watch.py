@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from fencepost.cli.diagnosis.look import Look, winner_states
+from fencepost.cli.diagnosis.cluster_snapshot import ClusterSnapshot, winner_states
 from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.diagnosing import Memory, diagnose
@@ -20,7 +20,7 @@ from fencepost.errors import KafkaError
 from fencepost.spark.sink.decision import Decision
 from fencepost.spark.sink.repair import WinnerState
 
-__all__ = ["ActivityEntry", "ClusterWatch", "Life", "SeenDecision", "lag_of", "shared_lag_of"]
+__all__ = ["ActivityEntry", "ClusterWatch", "SeenDecision", "TransactionHistory", "lag_of", "shared_lag_of"]
 
 POINTS: Final = 60  # of a line of rates
 MOST_LIVES: Final = 2_000
@@ -48,7 +48,7 @@ class SeenDecision(NamedTuple):
 
 
 @dataclass(slots=True)
-class Life:
+class TransactionHistory:
     """The observed events of a transactional id, from its first open transaction on."""
 
     state: str
@@ -117,13 +117,13 @@ class ClusterWatch:
     """The present state of one cluster, and its history since the page started."""
 
     def __init__(self) -> None:
-        self.look: Look | None = None
+        self.snapshot: ClusterSnapshot | None = None
         self.away: str | None = None
-        """The reason why the last poll failed. `look` is then the snapshot before."""
+        """The reason why the last poll failed. `snapshot` is then the snapshot before."""
         self.ends: dict[TopicPartition, Ends] = {}
         self.committed: dict[str, Mapping[TopicPartition, int] | KafkaError] = {}
         self.shared: dict[str, Mapping[TopicPartition, ShareOffset] | KafkaError] = {}
-        self.lives: dict[str, Life] = {}
+        self.histories: dict[str, TransactionHistory] = {}
         self.batches: dict[tuple[str, str], deque[SeenDecision]] = {}
         self.winners: dict[str, Decision] = {}
         """By transactional id, the decision that names it."""
@@ -142,127 +142,135 @@ class ClusterWatch:
         """Record that no broker answers."""
         self.away = reason
 
-    def take(self, look: Look) -> None:
+    def take(self, snapshot: ClusterSnapshot) -> None:
         """Replace the state by the newest snapshot, and record the changes since the last one."""
-        if self.look is not None:
-            self.became = _became(self.look, look)
-        self.look, self.away = look, None
-        if look.knows("topics"):
-            self._take_ends(look)
-        if look.knows("groups"):
-            known = {group.group_id for group in look.groups}
-            self.committed = {group: at for group, at in {**self.committed, **look.committed}.items() if group in known}
-            self.shared = {group: at for group, at in {**self.shared, **look.shared}.items() if group in known}
-            self._take_lags(look, known)
-        if look.knows("transactions"):
-            self._take_transactions(look)
-        if look.knows("sinks"):
-            self._take_decisions(look)
-        self.held = held_back(look)
+        if self.snapshot is not None:
+            self.became = _became(self.snapshot, snapshot)
+        self.snapshot, self.away = snapshot, None
+        if snapshot.knows("topics"):
+            self._take_ends(snapshot)
+        if snapshot.knows("groups"):
+            known = {group.group_id for group in snapshot.groups}
+            self.committed = {
+                group: at for group, at in {**self.committed, **snapshot.committed}.items() if group in known
+            }
+            self.shared = {group: at for group, at in {**self.shared, **snapshot.shared}.items() if group in known}
+            self._take_lags(snapshot, known)
+        if snapshot.knows("transactions"):
+            self._take_transactions(snapshot)
+        if snapshot.knows("sinks"):
+            self._take_decisions(snapshot)
+        self.held = held_back(snapshot)
         # A poll asks only for a part of a large cluster. The other offsets are those of earlier polls.
-        whole = replace(look, ends=self.ends, committed=self.committed)
+        whole = replace(snapshot, ends=self.ends, committed=self.committed)
         self.findings = diagnose(self._memory.take(whole))
 
-    def _take_ends(self, look: Look) -> None:
-        there = {TopicPartition(name, number) for name, topic in look.topics.items() for number in topic.partitions}
-        self.ends = {place: at for place, at in {**self.ends, **look.ends}.items() if place in there}
+    def _take_ends(self, snapshot: ClusterSnapshot) -> None:
+        there = {TopicPartition(name, number) for name, topic in snapshot.topics.items() for number in topic.partitions}
+        self.ends = {place: at for place, at in {**self.ends, **snapshot.ends}.items() if place in there}
         sums: dict[str, int] = defaultdict(int)
         for place, at in self.ends.items():
             sums[place.topic] += at.end
         self.lines = {name: line for name, line in self.lines.items() if name in sums}
         for name, count in sums.items():
             if name in self.lines or len(self.lines) < MOST_DRAWN:
-                self.lines.setdefault(name, Rate()).add(look.at_ms, count)
-        self.total.add(look.at_ms, sum(count for name, count in sums.items() if not look.topics[name].is_internal))
+                self.lines.setdefault(name, Rate()).add(snapshot.at_ms, count)
+        self.total.add(
+            snapshot.at_ms, sum(count for name, count in sums.items() if not snapshot.topics[name].is_internal)
+        )
 
-    def _take_lags(self, look: Look, known: set[str]) -> None:
-        """Add the lags of the groups that this look asked for."""
+    def _take_lags(self, snapshot: ClusterSnapshot, known: set[str]) -> None:
+        """Add the lags of the groups that this snapshot contains."""
         self.lags = {group: trace for group, trace in self.lags.items() if group in known}
         lags = {
             **{
                 group: None if isinstance(at, KafkaError) else lag_of(at, self.ends)
-                for group, at in look.committed.items()
+                for group, at in snapshot.committed.items()
             },
-            **{group: None if isinstance(at, KafkaError) else shared_lag_of(at) for group, at in look.shared.items()},
+            **{
+                group: None if isinstance(at, KafkaError) else shared_lag_of(at)
+                for group, at in snapshot.shared.items()
+            },
         }
         for group, lag in lags.items():
             if lag is not None and (group in self.lags or len(self.lags) < MOST_TRACED):
-                self.lags.setdefault(group, Trace()).add(look.at_ms, lag)
+                self.lags.setdefault(group, Trace()).add(snapshot.at_ms, lag)
 
-    def _take_decisions(self, look: Look) -> None:
-        latest = {(each.sink, each.query_id): each for each in look.decisions}
+    def _take_decisions(self, snapshot: ClusterSnapshot) -> None:
+        latest = {(each.sink, each.query_id): each for each in snapshot.decisions}
         self.batches = {key: seen for key, seen in self.batches.items() if key in latest}
         changed = False
         for key, decision in latest.items():
             seen = self.batches.setdefault(key, deque(maxlen=MOST_BATCHES))
             if not seen or seen[-1].decision != decision:
-                seen.append(SeenDecision(look.at_ms, decision))
+                seen.append(SeenDecision(snapshot.at_ms, decision))
                 changed = True
-        named = sum(len(decision.winners) for decision in look.decisions)
+        named = sum(len(decision.winners) for decision in snapshot.decisions)
         if changed or named != len(self.winners):
             self.winners = {
-                winner.transactional_id: decision for decision in look.decisions for winner in decision.winners
+                winner.transactional_id: decision for decision in snapshot.decisions for winner in decision.winners
             }
 
     # --- lives ---
 
-    def _take_transactions(self, look: Look) -> None:
-        listed = {each.transactional_id: each for each in look.listed}
-        for transactional_id, life in self.lives.items():
-            if transactional_id not in listed and life.state != "gone":
-                life.state = "gone"
-                life.events.append(ActivityEntry(look.at_ms, "the brokers know this id no more"))
+    def _take_transactions(self, snapshot: ClusterSnapshot) -> None:
+        listed = {each.transactional_id: each for each in snapshot.listed}
+        for transactional_id, history in self.histories.items():
+            if transactional_id not in listed and history.state != "gone":
+                history.state = "gone"
+                history.events.append(ActivityEntry(snapshot.at_ms, "the brokers know this id no more"))
         for transactional_id, listing in listed.items():
-            if transactional_id in self.lives or listing.state in OPEN_STATES:
-                self._take_one(look.at_ms, listing, look.described.get(transactional_id))
+            if transactional_id in self.histories or listing.state in OPEN_STATES:
+                self._take_one(snapshot.at_ms, listing, snapshot.described.get(transactional_id))
         self._forget_some()
 
     def _take_one(self, at_ms: int, listing: TransactionListing, described: TransactionDescription | None) -> None:
-        life = self.lives.get(listing.transactional_id)
+        history = self.histories.get(listing.transactional_id)
         known = described if described is not None and described.error_code == 0 else None
         state = listing.state if known is None else known.state
         producer = None if known is None else (known.producer_id, known.producer_epoch)
-        if life is None:
-            life = self.lives[listing.transactional_id] = Life(state, producer)
-            life.events.append(ActivityEntry(at_ms, f"first seen, {state}"))
+        if history is None:
+            history = self.histories[listing.transactional_id] = TransactionHistory(state, producer)
+            history.events.append(ActivityEntry(at_ms, f"first seen, {state}"))
         else:
-            if known is not None and known.start_time_ms > life.began_ms >= 0 and known.start_time_ms >= 0:
-                life.events.append(ActivityEntry(known.start_time_ms, "a new transaction began"))
-                life.partitions = frozenset()
-            if state != life.state:
-                life.events.append(ActivityEntry(at_ms, f"{life.state} → {state}"))
-            if producer is not None and life.producer is not None and producer != life.producer:
-                before, after = (f"{pair[0]}:{pair[1]}" for pair in (life.producer, producer))
-                life.events.append(ActivityEntry(at_ms, f"producer {before} → {after}"))
-        life.state = state
-        life.producer = producer or life.producer
+            if known is not None and known.start_time_ms > history.began_ms >= 0 and known.start_time_ms >= 0:
+                history.events.append(ActivityEntry(known.start_time_ms, "a new transaction began"))
+                history.partitions = frozenset()
+            if state != history.state:
+                history.events.append(ActivityEntry(at_ms, f"{history.state} → {state}"))
+            if producer is not None and history.producer is not None and producer != history.producer:
+                before, after = (f"{pair[0]}:{pair[1]}" for pair in (history.producer, producer))
+                history.events.append(ActivityEntry(at_ms, f"producer {before} → {after}"))
+        history.state = state
+        history.producer = producer or history.producer
         if known is not None:
             if known.start_time_ms >= 0:
-                life.began_ms = known.start_time_ms
-            added = sorted(frozenset(known.partitions) - life.partitions)
+                history.began_ms = known.start_time_ms
+            added = sorted(frozenset(known.partitions) - history.partitions)
             if added:
-                life.events.append(ActivityEntry(at_ms, f"enlisted: {partition_words(added, MOST_NAMED)}"))
-            life.partitions |= frozenset(known.partitions)
+                history.events.append(ActivityEntry(at_ms, f"enlisted: {partition_words(added, MOST_NAMED)}"))
+            history.partitions |= frozenset(known.partitions)
 
     def _forget_some(self) -> None:
         """Forget transactions above the limit: first ended ones, the oldest of these first."""
-        spare = len(self.lives) - MOST_LIVES
+        spare = len(self.histories) - MOST_LIVES
         if spare > 0:
             order = sorted(
-                self.lives, key=lambda name: (self.lives[name].state in OPEN_STATES, self.lives[name].events[-1].at_ms)
+                self.histories,
+                key=lambda name: (self.histories[name].state in OPEN_STATES, self.histories[name].events[-1].at_ms),
             )
             for name in order[:spare]:
-                del self.lives[name]
+                del self.histories[name]
 
     # --- what follows ---
 
     def open_ones(self) -> list[TransactionListing]:
         """Transactions that are not complete."""
-        return [] if self.look is None else [each for each in self.look.listed if each.state in OPEN_STATES]
+        return [] if self.snapshot is None else [each for each in self.snapshot.listed if each.state in OPEN_STATES]
 
     def prepared(self) -> list[TransactionDescription]:
         """Return the prepared transactions, the oldest first."""
-        described: Iterable[TransactionDescription] = () if self.look is None else self.look.described.values()
+        described: Iterable[TransactionDescription] = () if self.snapshot is None else self.snapshot.described.values()
         return sorted(filter(is_two_phase, described), key=lambda each: each.start_time_ms)
 
     def held_by(self) -> dict[str, list[TopicPartition]]:
@@ -274,8 +282,8 @@ class ClusterWatch:
         return found
 
 
-def _became(before: Look, after: Look) -> dict[str, WinnerState]:
-    """Return the states of the winners in a look. The next look shows whether their decisions were still the last."""
+def _became(before: ClusterSnapshot, after: ClusterSnapshot) -> dict[str, WinnerState]:
+    """Return the states of the winners in a snapshot. The next one shows if their decisions were still the last."""
     if not (before.knows("sinks") and before.knows("transactions") and after.knows("sinks")):
         return {}
     found: dict[str, WinnerState] = {}

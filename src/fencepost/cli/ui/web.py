@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from fencepost.broker.metrics.bounded_http import is_own_host
-from fencepost.cli.diagnosis.telling import LastLook, as_metrics
+from fencepost.cli.diagnosis.finding_text import WatchedState, as_metrics
 from fencepost.protocol.json_text import parse_json
 
 __all__ = ["MOST_BODY", "HttpRefusal", "Monitor", "Request", "Response", "Site"]
@@ -71,7 +71,7 @@ class Monitor(Protocol):
         """Return a list, or one object if the query names it."""
         ...
 
-    def last_look(self) -> LastLook:
+    def watched_state(self) -> WatchedState:
         """Return the findings for the metrics."""
         ...
 
@@ -132,7 +132,7 @@ class Site:
         area, _, name = url.path.removeprefix("/").partition("/")
         if request.method == "GET" and url.path == "/metrics":
             return Response(
-                200, METRICS, as_metrics(monitor.last_look() for monitor in self._monitors.values()).encode()
+                200, METRICS, as_metrics(monitor.watched_state() for monitor in self._monitors.values()).encode()
             )
         if request.method == "GET" and area == "api":
             return _json(200, self._view(name, url.query))

@@ -75,11 +75,11 @@ def _state(
     name, state = listing.group_id, listing.state
     since_ms = facts.since.get(("group", name, phase_of(state)), facts.at_ms)
     holds = (f"{_total(behind)} offsets in {partition_words(behind, MOST_NAMED)}",) if behind else ()
-    look = f"fencepost groups describe {name} --members"
+    snapshot = f"fencepost groups describe {name} --members"
     if state in REBALANCING and facts.at_ms - since_ms >= limits.rebalance_ms:
         late = _late(facts.members.get(name))
         words = f"it stays in state {state}" + (f"; it waits for {', '.join(late[:MOST_NAMED])}" if late else "")
-        yield Finding("FP501", ObjectKind.GROUP, name, words, since_ms, holds, look)
+        yield Finding("FP501", ObjectKind.GROUP, name, words, since_ms, holds, snapshot)
     if state == "Empty" and behind:
         words = f"it has no members and is {_total(behind)} offsets behind"
         action = f"start its consumers; if it is not used any more: fencepost groups delete {name}"
@@ -103,13 +103,13 @@ def _members(
     facts: Facts, described: GroupDescription, behind: Mapping[TopicPartition, Lag], limits: Limits
 ) -> Iterator[Finding]:
     name = described.group_id
-    look = f"fencepost groups describe {name} --members"
+    snapshot = f"fencepost groups describe {name} --members"
     owners = {place: member for member in described.members for place in member.assigned}
     unread = [place for place in behind if place not in owners]
     if unread and owners:
         count = sum(behind[place].total for place in unread)
         words = f"no member reads {partition_words(unread, MOST_NAMED)}, where it is {count} offsets behind"
-        yield Finding("FP503", ObjectKind.GROUP, name, words, None, (f"{count} offsets",), look)
+        yield Finding("FP503", ObjectKind.GROUP, name, words, None, (f"{count} offsets",), snapshot)
     for place, lag in behind.items():
         since_ms = facts.since.get(("progress", name, partition_name(place), str(lag.committed)), facts.at_ms)
         if place in owners and lag.total > lag.waiting and facts.at_ms - since_ms >= limits.stalled_ms:
@@ -119,7 +119,7 @@ def _members(
                 f"{partition_name(place)} since offset {lag.committed}, {lag.total - lag.waiting} offsets before the "
                 "last that it can read"
             )
-            yield Finding("FP504", ObjectKind.GROUP, name, words, since_ms, (partition_name(place),), look)
+            yield Finding("FP504", ObjectKind.GROUP, name, words, since_ms, (partition_name(place),), snapshot)
 
 
 def _waiting(facts: Facts, name: str, behind: Mapping[TopicPartition, Lag], limits: Limits) -> Iterator[Finding]:

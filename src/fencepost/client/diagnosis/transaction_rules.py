@@ -62,22 +62,22 @@ def _open(
     began_ms = transaction.start_time_ms if transaction.start_time_ms >= 0 else None
     age_ms = None if began_ms is None else max(facts.at_ms - began_ms, 0)
     holds = tuple(f"{partition_name(each.partition)} ({each.behind} offsets)" for each in held)
-    look = f"fencepost transactions describe {name}"
+    snapshot = f"fencepost transactions describe {name}"
     if not is_open(transaction):
         decided_ms = facts.since.get(("transaction", name, transaction.state), facts.at_ms)
         if facts.at_ms - decided_ms >= limits.ending_ms:
             words = f"it is decided ({transaction.state}), and partitions still wait for its markers"
-            yield Finding("FP404", ObjectKind.TRANSACTION, name, words, decided_ms, holds, look)
+            yield Finding("FP404", ObjectKind.TRANSACTION, name, words, decided_ms, holds, snapshot)
     elif age_ms is None or age_ms < limits.open_ms:
         return
     elif is_two_phase(transaction):
         where = partition_words(transaction.partitions, MOST_NAMED) or "no partition"
         words = f"it is prepared, or about to be, on {where}: only its owner decides it, and it never times out"
-        yield Finding("FP402", ObjectKind.TRANSACTION, name, words, began_ms, holds, look)
+        yield Finding("FP402", ObjectKind.TRANSACTION, name, words, began_ms, holds, snapshot)
     elif held:
         left_s = max(transaction.timeout_ms - age_ms, 0) / 1000
         words = f"it is open and holds readers of committed records back; its coordinator aborts it in {left_s:.0f} s"
-        yield Finding("FP403", ObjectKind.TRANSACTION, name, words, began_ms, holds, look)
+        yield Finding("FP403", ObjectKind.TRANSACTION, name, words, began_ms, holds, snapshot)
 
 
 def sink_findings(facts: Facts, limits: Limits) -> Iterator[Finding]:

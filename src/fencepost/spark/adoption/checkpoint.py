@@ -122,8 +122,8 @@ def parse(files: Mapping[str, bytes]) -> Checkpoint:
     return Checkpoint(query_id, last, last not in committed, _moment(facts, last), text, before, sources, state)
 
 
-def _refuse(why: str) -> None:
-    raise AdoptionRefusedError(why)
+def _refuse(reason: str) -> None:
+    raise AdoptionRefusedError(reason)
 
 
 def _check_sums(files: Mapping[str, bytes]) -> None:

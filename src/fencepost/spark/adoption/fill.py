@@ -71,11 +71,11 @@ def fill(settings: Mapping[str, str], batch: BatchRows, read: Callable[[], Tail]
     with Producer.from_config({**settings, **_own(batch.query_id)}) as producer:
         producer.init_transactions()
         tail = read()  # only after the line above, which fences earlier attempts
-        verdict, why = compare(Rows.of([batch.hashes]), tail, others_write=others_write)
+        verdict, reason = compare(Rows.of([batch.hashes]), tail, others_write=others_write)
         if verdict is BatchVerdict.WHOLE:
             return 0
         if verdict is not BatchVerdict.PARTLY:
-            raise UndecidedBatchError(f"batch {batch.batch_id} was begun and not finished: {why}")
+            raise UndecidedBatchError(f"batch {batch.batch_id} was begun and not finished: {reason}")
         rows = batch.rows.filter(missing(batch.hashes, tail.after))
         with producer.transaction():
             producer.send_arrow(None, rows)

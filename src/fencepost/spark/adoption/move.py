@@ -1,7 +1,7 @@
 """Take a query over from Spark's own connector, and give it back.
 
-`look_to_adopt` and `look_to_release` plan the move, and `Looked.carry_out` writes it. The caller can ask a person in
-between. `look_to_release` changes nothing. `look_to_adopt` changes nothing except that it aborts a transaction that a
+`plan_adoption` and `plan_release` plan the move, and `PlannedMove.carry_out` writes it. The caller can ask a person in
+between. `plan_release` changes nothing. `plan_adoption` changes nothing except that it aborts a transaction that a
 killed attempt has left open. Every write can be repeated, so a killed move is run again.
 """
 
@@ -33,13 +33,13 @@ from fencepost.spark.sink.decision import Decision
 from fencepost.spark.sink.plan_steps import WriteDecision
 from fencepost.spark.sink.runner import ClusterClient, SinkLink
 
-__all__ = ["Asked", "Looked", "adopt_steps", "look_to_adopt", "look_to_release"]
+__all__ = ["AdoptionArguments", "PlannedMove", "adopt_steps", "plan_adoption", "plan_release"]
 
 CLOCKS_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AdoptionArguments:
     """The arguments of an adoption.
 
     Attributes:
@@ -51,7 +51,7 @@ class Asked:
         begun: A person's choice about a begun batch.
         within_ms: The largest difference between clocks that is assumed, in ms.
         others_write: As for `judgement.compare`.
-        only_look: True to abort no transaction. A transaction that a killed attempt has left open is then an error.
+        dry_run: True to abort no transaction. A transaction that a killed attempt has left open is then an error.
     """
 
     location: str
@@ -62,11 +62,11 @@ class Asked:
     begun: Begun | None = None
     within_ms: int = CLOCKS_MS
     others_write: bool = False
-    only_look: bool = False
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)
-class Looked:
+class PlannedMove:
     """The facts about a query, and the planned move.
 
     Attributes:
@@ -76,7 +76,7 @@ class Looked:
         sink: The sink's records about the query; None if only the source moves.
         move: The records to write; None if only the source moves, which needs no record.
         verdict: The verdict about a begun batch; None if there is none to judge.
-        why: The reason for the verdict.
+        reason: The reason for the verdict.
         newest_s: The age of the checkpoint's newest file, in seconds.
         writes: The last writes to the output topics; None if unknown.
         link: The connection of the sink.
@@ -90,7 +90,7 @@ class Looked:
     sink: SinkFacts | None
     move: Move | None
     verdict: BatchVerdict | None
-    why: str
+    reason: str
     newest_s: float
     writes: LastWrite | None
     link: SinkLink
@@ -144,45 +144,51 @@ def adopt_steps(decision: Decision, abilities: BrokerAbilities) -> plan.Plan[boo
     return True
 
 
-def look_to_adopt(link: ClusterClient, sink_link: SinkLink, asked: Asked) -> Looked:
+def plan_adoption(link: ClusterClient, sink_link: SinkLink, arguments: AdoptionArguments) -> PlannedMove:
     """Plan the records with which this sink takes the query over.
 
-    The only change: this aborts a transaction that an earlier attempt has left open, unless `only_look` is set.
+    The only change: this aborts a transaction that an earlier attempt has left open, unless `dry_run` is set.
 
     Raises AdoptionRefusedError, UndecidedBatchError, KafkaError and OSError.
     """
-    folder, files, found = _checkpoint(asked.location)
+    folder, files, found = _checkpoint(arguments.location)
     newest_s = _newest_s(folder, files)
-    if not asked.topics:
+    if not arguments.topics:
         if all(source.offsets is None for source in found.sources) and found.sources:
             raise AdoptionRefusedError(
                 f"{folder}: no source of the query is a Kafka source. If its sink is to move, give --topic"
             )
-        return Looked(folder, files, found, None, None, None, "", newest_s, None, sink_link)
-    name = asked.sink or _default_name(asked.location)
+        return PlannedMove(folder, files, found, None, None, None, "", newest_s, None, sink_link)
+    name = arguments.sink or _default_name(arguments.location)
     sink = _facts(sink_link, name, found.query_id)
     sink = replace(sink, elsewhere=sink_link.elsewhere(name, found.query_id))
     judged, rows = None, None
-    if plans.needs_judging(found, sink, asked.topics):
-        rows = _described(asked, found)
-        _look_for_leftover(link, asked, found.query_id)
-        judged = _judge(link, asked, found, rows)
-    about = {"topic": ", ".join(asked.topics), "checkpoint": asked.location, "host": socket.gethostname()}
+    if plans.needs_judging(found, sink, arguments.topics):
+        rows = _described(arguments, found)
+        _abort_leftover(link, arguments, found.query_id)
+        judged = _judge(link, arguments, found, rows)
+    about = {"topic": ", ".join(arguments.topics), "checkpoint": arguments.location, "host": socket.gethostname()}
     move = plans.adoption(
-        found, sink, judged, asked.begun, None if rows is None else rows.content, tuple(about.items()), asked.topics
+        found,
+        sink,
+        judged,
+        arguments.begun,
+        None if rows is None else rows.content,
+        tuple(about.items()),
+        arguments.topics,
     )
     if move.fills and (rows is None or rows.rows is None):
-        raise AdoptionRefusedError(f"{asked.rows} has no rows: describe the batch again, with keep_rows=True")
-    verdict, why = judged or (None, "")
-    writes = _writes(link, asked.topics)
-    looked = Looked(folder, files, found, sink, move, verdict, why, newest_s, writes, sink_link)
+        raise AdoptionRefusedError(f"{arguments.rows} has no rows: describe the batch again, with keep_rows=True")
+    verdict, reason = judged or (None, "")
+    writes = _writes(link, arguments.topics)
+    planned = PlannedMove(folder, files, found, sink, move, verdict, reason, newest_s, writes, sink_link)
     if rows is None or not move.fills:
-        return looked
-    read = partial(read_tail, link, asked.topics, found.planned_ms, asked.within_ms)
-    return replace(looked, fill=partial(fill, asked.settings, rows, read, others_write=asked.others_write))
+        return planned
+    read = partial(read_tail, link, arguments.topics, found.planned_ms, arguments.within_ms)
+    return replace(planned, fill=partial(fill, arguments.settings, rows, read, others_write=arguments.others_write))
 
 
-def look_to_release(sink_link: SinkLink, location: str, sink: str | None) -> Looked:
+def plan_release(sink_link: SinkLink, location: str, sink: str | None) -> PlannedMove:
     """Plan the records after which Spark's own connector may continue the query. Changes nothing.
 
     Raises AdoptionRefusedError, KafkaError and OSError.
@@ -192,7 +198,7 @@ def look_to_release(sink_link: SinkLink, location: str, sink: str | None) -> Loo
     facts = _facts(sink_link, name, found.query_id)
     move = plans.release(found, facts)
     newest_s = _newest_s(folder, files)
-    return Looked(folder, files, found, facts, move, None, "", newest_s, None, sink_link, is_release=True)
+    return PlannedMove(folder, files, found, facts, move, None, "", newest_s, None, sink_link, is_release=True)
 
 
 def _checkpoint(location: str) -> tuple[Path, dict[str, bytes], Checkpoint]:
@@ -228,37 +234,39 @@ def _facts(link: SinkLink, name: str, query_id: str) -> SinkFacts:
     return plans.sink_facts(name, query_id, link.queries(name), link.decisions(name))
 
 
-def _described(asked: Asked, found: Checkpoint) -> BatchRows | None:
-    rows = None if asked.rows is None else read_rows(asked.rows)
+def _described(arguments: AdoptionArguments, found: Checkpoint) -> BatchRows | None:
+    rows = None if arguments.rows is None else read_rows(arguments.rows)
     if rows is not None:
         if (rows.query_id, rows.batch_id) != (found.query_id, found.last):
             raise AdoptionRefusedError(
-                f"{asked.rows} describes batch {rows.batch_id} of query {rows.query_id}, and batch {found.last} of "
+                f"{arguments.rows} describes batch {rows.batch_id} of query {rows.query_id}, and batch {found.last} of "
                 f"query {found.query_id} was begun: describe that batch"
             )
-        unknown = sorted(set(rows.topics) - set(asked.topics))
+        unknown = sorted(set(rows.topics) - set(arguments.topics))
         if unknown:
             raise AdoptionRefusedError(f"the batch has rows for topic {unknown[0]!r}: give --topic for each topic")
     return rows
 
 
-def _look_for_leftover(link: ClusterClient, asked: Asked, query_id: str) -> None:
+def _abort_leftover(link: ClusterClient, arguments: AdoptionArguments, query_id: str) -> None:
     """Abort the transaction of a killed attempt, which hides the end of the output from read_committed readers.
 
-    Raises AdoptionRefusedError if there is one and `only_look` is set.
+    Raises AdoptionRefusedError if there is one and `dry_run` is set.
     """
     if not is_left_open(link, query_id):
         return
-    if asked.only_look:
+    if arguments.dry_run:
         raise AdoptionRefusedError("an attempt that was killed has left a transaction open: look without --dry-run")
-    end_leftover(asked.settings, query_id)
+    end_leftover(arguments.settings, query_id)
 
 
-def _judge(link: ClusterClient, asked: Asked, found: Checkpoint, rows: BatchRows | None) -> tuple[BatchVerdict, str]:
-    tail = read_tail(link, asked.topics, found.planned_ms, asked.within_ms)
+def _judge(
+    link: ClusterClient, arguments: AdoptionArguments, found: Checkpoint, rows: BatchRows | None
+) -> tuple[BatchVerdict, str]:
+    tail = read_tail(link, arguments.topics, found.planned_ms, arguments.within_ms)
     if rows is None:
         return without_rows(tail)
-    return compare(Rows.of([rows.hashes]), tail, others_write=asked.others_write)
+    return compare(Rows.of([rows.hashes]), tail, others_write=arguments.others_write)
 
 
 def _writes(link: ClusterClient, topics: Sequence[str]) -> LastWrite | None:

@@ -174,32 +174,32 @@ def adoption(
         return Move(None, None, AGAIN.format(last))
     if judged is None:
         raise UndecidedBatchError(f"batch {last} was begun, and the output was not looked at: give --topic")
-    verdict, why = judged
-    done = _choice(last, verdict, why, begun)
+    verdict, reason = judged
+    done = _choice(last, verdict, reason, begun)
     beginning = _beginning(sink, checkpoint, last, about)
     if done:
         offsets = SourceOffsets(checkpoint.offsets, checkpoint.before)
         decision = _decision(checkpoint, sink, last, content, offsets if content is not None else None)
         fills = verdict is BatchVerdict.PARTLY and begun is Begun.MISSING
         how = "is written up to its end, and then counts as written" if fills else "counts as written"
-        words = f"batch {last} {how} ({why}); the query repeats it here, and nothing of it is written again"
+        words = f"batch {last} {how} ({reason}); the query repeats it here, and nothing of it is written again"
         return Move(decision, beginning, words, fills)
-    words = f"batch {last} counts as not written ({why}); {AGAIN.format(last)}"
+    words = f"batch {last} counts as not written ({reason}); {AGAIN.format(last)}"
     before = _decision(checkpoint, sink, last - 1, None, None) if decided < last - 1 else None
     searched = Beginning(sink.name, checkpoint.query_id, last, tuple(about)).not_found_in(topics)
     return Move(before, searched, words)
 
 
-def _choice(last: int, verdict: BatchVerdict, why: str, begun: Begun | None) -> bool:
+def _choice(last: int, verdict: BatchVerdict, reason: str, begun: Begun | None) -> bool:
     """Return True if the batch counts as written. Refuses a person's choice that contradicts the verdict."""
     if verdict in (BatchVerdict.UNDECIDED, BatchVerdict.PARTLY):
         if begun is None or (begun is Begun.MISSING and verdict is BatchVerdict.UNDECIDED):
-            raise UndecidedBatchError(f"batch {last} was begun and not finished: {why}")
+            raise UndecidedBatchError(f"batch {last} was begun and not finished: {reason}")
         return begun is not Begun.AGAIN
     proved = Begun.DONE if verdict is BatchVerdict.WHOLE else Begun.AGAIN
     if begun not in (None, proved, Begun.MISSING):
         loss = "it would be there twice" if verdict is BatchVerdict.WHOLE else "it would be lost"
-        raise AdoptionRefusedError(f"--begun {begun.value}: of batch {last}, {why}; {loss}. Leave --begun out")
+        raise AdoptionRefusedError(f"--begun {begun.value}: of batch {last}, {reason}; {loss}. Leave --begun out")
     return proved is Begun.DONE
 
 

@@ -2,9 +2,9 @@
 
 Spark repeats a planned batch with the offsets in `offsets/N` until it is committed. A batch that can never be written
 stops its query for good: one that was planned with the offsets of another cluster, or one that is too large for the
-transaction timeout. `look` proves that the sink has written nothing of the batch. `carry_out` claims the sink, so that
-no older run can decide the batch any more, proves it again, and renames `offsets/N`. The renaming is the only step that
-counts, so a killed process leaves either the old plan or none.
+transaction timeout. `plan_replan` proves that the sink has written nothing of the batch. `carry_out` claims the sink,
+so that no older run can decide the batch any more. It then proves it again, and renames `offsets/N`. A killed process
+leaves either the old plan or none, because the renaming is the only step with an effect.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fencepost.spark.adoption.checkpoint import Checkpoint, files_of, parse
 from fencepost.spark.adoption.plans import SinkFacts, sink_facts
 from fencepost.spark.sink import checkpoint, plan
 from fencepost.spark.sink.runner import SinkLink
-from fencepost.spark.source.ranges import made_again, topic_ids
+from fencepost.spark.source.ranges import recreated_topics, topic_ids
 
-__all__ = ["Replan", "look", "refusal"]
+__all__ = ["Replan", "plan_replan", "refusal"]
 
 ELSEWHERE: Final = (
     "only checkpoints in local files are read here. Copy `metadata`, `offsets` and `commits` of the stopped query into "
@@ -78,15 +78,15 @@ class Replan:
             raise ConfigurationError(f"{self.folder} has no batch that is planned and not finished")
         # After the claim no older run can decide the batch, so the facts that are read then stay true.
         link.run(plan.open_sink(self.sink, link.abilities(self.sink, None)))
-        why = refusal(self.found, *_facts(link, self.sink, self.found.query_id))
-        if why is not None:
-            raise ConfigurationError(why)
+        reason = refusal(self.found, *_facts(link, self.sink, self.found.query_id))
+        if reason is not None:
+            raise ConfigurationError(reason)
         if files_of(self.folder) != self.files:
             raise ConfigurationError(f"{self.folder} has changed meanwhile: the query runs. Stop it first")
         return checkpoint.take_back(self.folder, number)
 
 
-def look(link: SinkLink, sink: str, location: str) -> Replan:
+def plan_replan(link: SinkLink, sink: str, location: str) -> Replan:
     """Read the checkpoint and the sink's records, and prove that nothing of the planned batch was written.
 
     Changes nothing. Raises ConfigurationError if the batch was decided, or if it cannot be known; KafkaError; OSError.
@@ -102,9 +102,9 @@ def look(link: SinkLink, sink: str, location: str) -> Replan:
     except ConfigurationError as error:
         raise type(error)(f"{folder}: {error}") from error
     if found.is_begun:
-        why = refusal(found, *_facts(link, sink, found.query_id))
-        if why is not None:
-            raise ConfigurationError(why)
+        reason = refusal(found, *_facts(link, sink, found.query_id))
+        if reason is not None:
+            raise ConfigurationError(reason)
     before = () if found.before is None else _lines(found.before)
     return Replan(folder, files, found, sink, _other_ids(before, [source.text for source in found.sources]))
 
@@ -174,7 +174,7 @@ def _lines(text: str) -> tuple[str, ...]:
 def _other_ids(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
     """Return the topics that have another id in the later lines: of another cluster, or made again."""
     pairs = zip(before, after, strict=False)
-    return tuple(sorted({topic for one, other in pairs for topic in made_again(_ids(one), _ids(other))}))
+    return tuple(sorted({topic for one, other in pairs for topic in recreated_topics(_ids(one), _ids(other))}))
 
 
 def _ids(line: str) -> dict[str, str]:

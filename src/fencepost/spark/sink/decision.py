@@ -171,8 +171,8 @@ class Beginning:
         return replace(self, about=(*self.about, (RELEASED, "nothing" if batch_id is None else f"batch {batch_id}")))
 
     def __str__(self) -> str:
-        told = ", ".join(f"{name} {text!r}" for name, text in self.about)
-        return f"query {self.query_id}" + (f" ({told})" if told else "")
+        named = ", ".join(f"{name} {text!r}" for name, text in self.about)
+        return f"query {self.query_id}" + (f" ({named})" if named else "")
 
 
 def encode_key(sink: str, query_id: str) -> bytes:
@@ -305,9 +305,9 @@ def decode_beginning_key(key: bytes) -> tuple[str, str] | None:
 def decode_beginning(sink: str, query_id: str, value: bytes) -> Beginning:
     """Decode a beginning. Raises CorruptDecisionError for a damaged record."""
     try:
-        told = parse_json(value)
-        first = int(told.pop("first"))
-        about = tuple((str(name), str(text)) for name, text in told.items())
+        named = parse_json(value)
+        first = int(named.pop("first"))
+        about = tuple((str(name), str(text)) for name, text in named.items())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptDecisionError(f"the beginning of query {query_id} at sink {sink!r} cannot be read") from error
     return Beginning(sink, query_id, first, about)

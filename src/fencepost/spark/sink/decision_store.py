@@ -148,12 +148,12 @@ class DecisionStore:
             return _Safety()
         replicas = min((len(partition.replicas) for partition in found.partitions.values()), default=0) or None
         try:
-            told = await self._admin.describe_configs(topic, api_timeout_ms=timeout_ms)
+            settings = await self._admin.describe_configs(topic, api_timeout_ms=timeout_ms)
         except AuthorizationError as error:
             log.info("topic %r: its settings cannot be read: %s", topic, error)
             return _Safety(replicas)
-        in_sync = told.get(MIN_IN_SYNC)
-        return _Safety(replicas, int(in_sync) if in_sync else None, told.get(CLEANUP))
+        in_sync = settings.get(MIN_IN_SYNC)
+        return _Safety(replicas, int(in_sync) if in_sync else None, settings.get(CLEANUP))
 
     def _check(self, own: _Safety, output: _Safety) -> None:
         if own.cleanup is not None and own.cleanup != "compact":

@@ -134,8 +134,8 @@ def open_sink(sink: str, abilities: BrokerAbilities) -> Plan[Opened]:
 
 
 def _changed_by_others(sink: str) -> KafkaTimeoutError:
-    why = "another process keeps changing its transactions; stop the other query or tool, and start this query again"
-    return KafkaTimeoutError(f"sink {sink!r}: gave up after {ROUNDS} attempts, because {why}")
+    reason = "another process keeps changing its transactions; stop the other query or tool, and start this query again"
+    return KafkaTimeoutError(f"sink {sink!r}: gave up after {ROUNDS} attempts, because {reason}")
 
 
 def _open_tasks(sink: str, listed: tuple[Listed, ...], decided_ids: Collection[str] = ()) -> tuple[End, ...]:
@@ -238,7 +238,7 @@ def commit_batch(
         raise no_longer(sink, error) from error
     must_be_decided(sink, batch_id, code)
     yield from _complete(sink, first.claim, (decision,), first.abilities)
-    yield from _end_strays(sink, first.claim, winners)
+    yield from _abort_orphans(sink, first.claim, winners)
     return True
 
 
@@ -340,8 +340,8 @@ def must_be_decided(sink: str, batch_id: int, code: int | None) -> None:
     if code in _SUPERSEDED:
         raise _superseded(sink, batch_id, code)
     if code != _NONE:
-        why = f"batch {batch_id} of sink {sink!r} could not be decided: {describe(code)}"
-        raise DecisionRefusedError(why, code=code)
+        reason = f"batch {batch_id} of sink {sink!r} could not be decided: {describe(code)}"
+        raise DecisionRefusedError(reason, code=code)
 
 
 def _superseded(sink: str, batch_id: int, code: int) -> SupersededError:
@@ -352,19 +352,19 @@ def _superseded(sink: str, batch_id: int, code: int) -> SupersededError:
     )
 
 
-def _end_strays(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[None]:
+def _abort_orphans(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[None]:
     """Abort the transactions that failed and losing attempts of the batch left open. The batch is complete."""
     named = {winner.transactional_id for winner in winners}
     for _ in range(ROUNDS):
         listed: tuple[Listed, ...] = yield ListTransactions(sink)
-        strays = _open_tasks(sink, listed, named)
-        if not strays:
+        orphans = _open_tasks(sink, listed, named)
+        if not orphans:
             return
         # The list comes before this request: if it had a newer run's transactions, that run would own the sink.
         answer: int = yield AskOwner(sink, claim)
         if answer != _OTHER_WAY:  # the claim's own decision is not the last transaction of the sink's own id
             return
-        if not (yield from _abort(strays)):
+        if not (yield from _abort(orphans)):
             return
 
 
@@ -472,9 +472,9 @@ def _complete(sink: str, claim: Pair, decisions: Sequence[Decision], abilities: 
             yield ReportUnknown(sink, abilities, Unknown(decision.query_id, decision.batch_id, found))
     if not lost:
         return is_used_up
-    told = ", ".join(f"{end.transactional_id} ({end.pair}): {describe(code)}" for end, code in lost[:5])
+    lost_names = ", ".join(f"{end.transactional_id} ({end.pair}): {describe(code)}" for end, code in lost[:5])
     raise PreparedTransactionLostError(
-        f"{len(lost)} of {len(winners)} transactions whose commit is decided cannot be committed: {told}. "
+        f"{len(lost)} of {len(winners)} transactions whose commit is decided cannot be committed: {lost_names}. "
         f"`fencepost spark decisions {sink}` shows which, `fencepost spark forget` lets the query continue",
         code=lost[0][1],
     )

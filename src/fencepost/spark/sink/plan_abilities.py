@@ -71,21 +71,21 @@ def probe_abilities(sink: str) -> Plan[tuple[BrokerAbilities, str]]:
                 f"exactly-once is not possible with these brokers: {'; '.join(lacking)}. Upgrade all brokers to Kafka "
                 "3.6 or newer, or write with delivery=at-least-once"
             )
-        why = f"the brokers have EndTxn v{versions.end_txn} and transaction.version {versions.transaction_version}"
-        return BrokerAbilities(two_phase=False, keeps_prepared=False, raises_epochs=False), why
+        reason = f"the brokers have EndTxn v{versions.end_txn} and transaction.version {versions.transaction_version}"
+        return BrokerAbilities(two_phase=False, keeps_prepared=False, raises_epochs=False), reason
     if versions.init_producer_id < _INIT_TWO_PHASE:
-        why = f"the brokers have InitProducerId v{versions.init_producer_id}, needed is v{_INIT_TWO_PHASE}"
-        return BrokerAbilities(two_phase=False, keeps_prepared=False, raises_epochs=True), why
+        reason = f"the brokers have InitProducerId v{versions.init_producer_id}, needed is v{_INIT_TWO_PHASE}"
+        return BrokerAbilities(two_phase=False, keeps_prepared=False, raises_epochs=True), reason
     # 53 comes before 35: brokers that do not allow two-phase commit never check whether they can keep a transaction.
     code: int = yield ProbeTwoPhase(sink, keep_prepared=True)
     if code == _NONE:
         return BrokerAbilities(two_phase=True, keeps_prepared=True, raises_epochs=True), ""
-    why = f"the brokers answer {describe(code)} when a prepared transaction is to be kept"
+    reason = f"the brokers answer {describe(code)} when a prepared transaction is to be kept"
     code = yield ProbeTwoPhase(sink, keep_prepared=False)
     if code == _NONE:
-        return BrokerAbilities(two_phase=True, keeps_prepared=False, raises_epochs=True), why
-    why = f"the brokers answer {describe(code)} when a two-phase transaction is to be begun"
-    return BrokerAbilities(two_phase=False, keeps_prepared=False, raises_epochs=True), why
+        return BrokerAbilities(two_phase=True, keeps_prepared=False, raises_epochs=True), reason
+    reason = f"the brokers answer {describe(code)} when a two-phase transaction is to be begun"
+    return BrokerAbilities(two_phase=False, keeps_prepared=False, raises_epochs=True), reason
 
 
 def _lacking(versions: BrokerVersions) -> Iterator[str]:
@@ -113,11 +113,11 @@ def check_abilities(sink: str, abilities: BrokerAbilities) -> Plan[None]:
         raise no_longer(sink, "; ".join(lacking))
 
 
-def no_longer(sink: str, why: object) -> GuaranteeUnavailableError:
+def no_longer(sink: str, reason: object) -> GuaranteeUnavailableError:
     """Return the error for brokers that were downgraded under a running query."""
     return GuaranteeUnavailableError(
-        f"sink {sink!r} can no longer write exactly once, because a broker was downgraded: {why}. Nothing of the batch "
-        "is decided. Upgrade all brokers to Kafka 3.6 or newer, and start the query again"
+        f"sink {sink!r} can no longer write exactly once, because a broker was downgraded: {reason}. Nothing of the "
+        "batch is decided. Upgrade all brokers to Kafka 3.6 or newer, and start the query again"
     )
 
 

@@ -148,19 +148,19 @@ class SinkLink:
         await cluster.fetch_metadata([name], deadline_ms, create=True)
         await cluster.topic(name, deadline_ms)
 
-    def tell_of_strays(self, topic: str, sink: str) -> None:
+    def warn_of_open_transactions(self, topic: str, sink: str) -> None:
         """Warn of other sinks' open transactions on the topic, once per topic."""
-        key = ("strays", topic, sink)
+        key = ("orphans", topic, sink)
         if key in self._link.looked_for:
             return
         self._link.looked_for.add(key)
         try:
-            strays = self._link.io.run(unfinished.open_on_topic(self.admin, topic, sink))
+            orphans = self._link.io.run(unfinished.open_on_topic(self.admin, topic, sink))
         except KafkaError as error:
             log.info("topic %r: open transactions of other sinks could not be listed: %s", topic, error)
             return
-        for stray in strays:
-            log.warning("%s", stray.told(topic))
+        for orphan in orphans:
+            log.warning("%s", orphan.describe(topic))
 
     def run(self, steps: plan.Plan[T]) -> T:
         """Carry out a plan whose steps all talk to the cluster."""
@@ -275,14 +275,14 @@ class SinkLink:
             return None
         known = self.queries(query.sink)
         own = next((one for one in known if one.query_id == query.query_id), None)
-        why = None
+        reason = None
         if own is not None:
-            why = unfinished.moved_away(query, own, first_batch)
+            reason = unfinished.moved_away(query, own, first_batch)
         elif not (others_count and self._writes_elsewhere(query, first_batch)):
             is_new = bool(known) or not self._has_decided(query.sink)
-            why = unfinished.unknown_query(query, self._steps.decision_topic, first_batch, is_new=is_new)
-        if why is not None:
-            raise UnknownQueryError(why)
+            reason = unfinished.unknown_query(query, self._steps.decision_topic, first_batch, is_new=is_new)
+        if reason is not None:
+            raise UnknownQueryError(reason)
         if own is None or (own.beginning is not None and own.beginning.is_released):
             self._link.io.run(self._steps.begin(query))
         only = None if own is None else unfinished.only_topics(query, own, first_batch)
@@ -299,9 +299,9 @@ class SinkLink:
         for name in sorted({decision.sink for decision in others}):
             for known in self.queries(name):
                 if known.query_id == query.query_id and known.beginning is not None and known.beginning.is_released:
-                    why = unfinished.moved_away(query, known, first_batch)
-                    if why is not None:
-                        raise UnknownQueryError(why)
+                    reason = unfinished.moved_away(query, known, first_batch)
+                    if reason is not None:
+                        raise UnknownQueryError(reason)
         return bool(others)
 
     def check_still_known(self, query: Beginning, first_batch: int | None, *, others_count: bool) -> None:
@@ -340,9 +340,9 @@ class SinkLink:
         if ("query", sink, query_id) in self._link.looked_for:
             return
         decisions = self._link.io.run(self._steps.decided_by_others(sink, query_id))
-        why = unfinished.written_elsewhere(sink, query_id, batch_id, decisions)
-        if why is not None:
-            raise UnfinishedSinkError(why)
+        reason = unfinished.written_elsewhere(sink, query_id, batch_id, decisions)
+        if reason is not None:
+            raise UnfinishedSinkError(reason)
         self._link.looked_for.add(("query", sink, query_id))
 
     def check_not_written_again(self, sink: str) -> None:
@@ -352,9 +352,9 @@ class SinkLink:
             if not {winner.transactional_id for winner in decision.winners} & still_open:
                 continue
             others = self._link.io.run(self._steps.decided_by_others(sink, decision.query_id))
-            why = unfinished.written_again(decision, others)
-            if why is not None:
-                raise UnfinishedSinkError(why)
+            reason = unfinished.written_again(decision, others)
+            if reason is not None:
+                raise UnfinishedSinkError(reason)
 
     def open(self, sink: str, required: Guarantee | None = None) -> plan_steps.Opened:
         """Carry out steps 1-5 of the protocol. Raises GuaranteeUnavailableError if a broker was downgraded."""

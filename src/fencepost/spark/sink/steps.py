@@ -41,7 +41,7 @@ from fencepost.spark.sink import names, plan, plan_abilities, plan_steps, wire
 from fencepost.spark.sink.decision import Beginning, Decision, Pair, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore, KnownQuery
 from fencepost.spark.sink.task_ids import IdPool, TaskIds
-from fencepost.spark.sink.unfinished import told_unknown
+from fencepost.spark.sink.unfinished import unknown_outcome_warning
 
 __all__ = ["SinkConfig", "StepRunner"]
 
@@ -139,7 +139,7 @@ class StepRunner:
             case plan_steps.KeepWinners(winners):
                 return await self._keep_all(winners)
             case plan_steps.DescribeWinners(sink, transactional_ids):
-                return await self._look_at(sink, transactional_ids)
+                return await self._describe_winners(sink, transactional_ids)
             case plan_steps.DescribeTasks(transactional_ids):
                 return await self._describe(transactional_ids)
             case plan_steps.WriteDecision(claim, decision, complete, verified):
@@ -174,7 +174,7 @@ class StepRunner:
                     self._ids.begun(transactional_id, use)
                 return pair
             case plan_steps.ReportUnknown(sink, abilities, unknown):
-                return log.warning("%s", told_unknown(sink, abilities, unknown))
+                return log.warning("%s", unknown_outcome_warning(sink, abilities, unknown))
             case plan_steps.GiveUp(transactional_id, pair):
                 return await self._give_up(plan_steps.End(transactional_id, pair, commit=False))
             case plan_steps.DescribeBroker():
@@ -379,7 +379,7 @@ class StepRunner:
             return None
         return Pair(reply.producer_id, reply.producer_epoch)
 
-    async def _look_at(self, sink: str, ids: tuple[str, ...]) -> tuple[plan_steps.Seen, ...]:
+    async def _describe_winners(self, sink: str, ids: tuple[str, ...]) -> tuple[plan_steps.Seen, ...]:
         described = await self._descriptions(ids)
         finite = [txn.timeout_ms for txn in described if 0 < txn.timeout_ms < FOR_EVER_MS]
         late: set[str] = set()

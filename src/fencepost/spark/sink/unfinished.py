@@ -27,7 +27,7 @@ __all__ = [
     "only_topics",
     "open_on_topic",
     "others",
-    "told_unknown",
+    "unknown_outcome_warning",
     "unknown_query",
     "unknown_sink",
     "written_again",
@@ -47,7 +47,7 @@ class ForeignTransactions(NamedTuple):
     transactions: int
     oldest_ms: int
 
-    def told(self, topic: str) -> str:
+    def describe(self, topic: str) -> str:
         """Return the text for a person."""
         return (
             f"sink {self.sink!r} has {self.transactions} open transactions on topic {topic!r}, the oldest "
@@ -198,16 +198,16 @@ def unknown_sink(sink: str, topic: str) -> str:
 
 def others(sink: str, query_id: str | None, known: Sequence[KnownQuery]) -> str:
     """Return the other queries of a sink, the latest first, for the text of a SupersededError."""
-    told = [
+    describe = [
         f"{query.beginning or f'query {query.query_id}'}, "
         + ("no batch decided" if query.batch_id is None else f"last decided batch {query.batch_id}")
         for query in reversed(known)
         if query.query_id != query_id
     ]
-    if not told:
+    if not describe:
         return f"Sink {sink!r} knows no other query: another driver runs this query with the same checkpoint"
-    more = f"; and {len(told) - OTHERS_MOST} more" if len(told) > OTHERS_MOST else ""
-    return f"Other queries of sink {sink!r}: {'; '.join(told[:OTHERS_MOST])}{more}"
+    more = f"; and {len(describe) - OTHERS_MOST} more" if len(describe) > OTHERS_MOST else ""
+    return f"Other queries of sink {sink!r}: {'; '.join(describe[:OTHERS_MOST])}{more}"
 
 
 def written_again(decision: Decision, others: Sequence[Decision]) -> str | None:
@@ -225,7 +225,7 @@ def written_again(decision: Decision, others: Sequence[Decision]) -> str | None:
     return None
 
 
-def told_unknown(sink: str, abilities: BrokerAbilities, unknown: Unknown) -> str:
+def unknown_outcome_warning(sink: str, abilities: BrokerAbilities, unknown: Unknown) -> str:
     """Return the warning about decided transactions whose transactional ids have expired."""
     batch_id, winners = unknown.batch_id, unknown.winners
     shown = ", ".join(f"{winner.transactional_id} ({winner.pair})" for winner in winners[:UNKNOWN_MOST])

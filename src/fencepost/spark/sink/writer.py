@@ -30,7 +30,7 @@ from fencepost.spark.errors import (
     UnknownQueryError,
     shown_as_it_is,
 )
-from fencepost.spark.kafka_settings import tell_notes, tell_once
+from fencepost.spark.kafka_settings import log_notes, warn_once
 from fencepost.spark.old_rows import OldRows
 from fencepost.spark.options import SinkOptions
 from fencepost.spark.sink import checkpoint, plan, plan_steps
@@ -135,7 +135,7 @@ class SinkWriter:
                 raise ConfigurationError(found.refusal)
             self._named = found.name
             if not (self._parsed.given_id or self._parsed.checkpoint):
-                tell_once(
+                warn_once(
                     f"the sink is named {self._named!r}, as its query: another query of that name on the same brokers, "
                     f"of whatever application, would end this query; {SAY}"
                 )
@@ -165,9 +165,9 @@ class SinkWriter:
         if self._only is None or self._parsed.topic is not None:
             return
         topics = [topic for topic in rows["topic"].unique().to_pylist() if topic is not None]
-        why = elsewhere_begun(self._beginning(query_id, batch_id), topics, self._only)
-        if why is not None:
-            raise UnknownQueryError(why)
+        reason = elsewhere_begun(self._beginning(query_id, batch_id), topics, self._only)
+        if reason is not None:
+            raise UnknownQueryError(reason)
 
     @property
     def _others_count(self) -> bool:
@@ -184,22 +184,22 @@ class SinkWriter:
 
     def open(self) -> None:
         """Carry out steps 1-5 once. Claims the sink, so only the planning process may call it."""
-        tell_notes()
+        log_notes()
         if not self._parsed.exactly_once:
             name = self._name().name
             if name:
                 self._link().check_finished(name)
-            self._look_at_topic(name)
+            self._inspect_topic(name)
             return
-        self._look_at_topic(self.name)
+        self._inspect_topic(self.name)
         if self._opened is None:
             self._take_over()
 
-    def _look_at_topic(self, sink: str) -> None:
+    def _inspect_topic(self, sink: str) -> None:
         if self._parsed.topic is not None:
             link = self._link()
             link.check_topic(self._parsed.topic)
-            link.tell_of_strays(self._parsed.topic, sink)
+            link.warn_of_open_transactions(self._parsed.topic, sink)
 
     def _take_over(self) -> None:
         link, batch, first = self._link(), self._planned_batch(), self._parsed.first_batch
@@ -307,16 +307,16 @@ class SinkWriter:
                 if identity.transactional_id is not None:
                     content += content_of(chunk, parsed.topic)
                 largest = max(largest, largest_row(chunk))
-                old.look(chunk)
+                old.note(chunk)
                 link.io.run(send_rows(producer, parsed.topic, chunk, parsed.steps.decision_topic))
             link.io.run(producer.flush())
             old.warn(link, parsed.steps.step_timeout_ms)
         except RecordRejectedError as error:
-            why = {ErrorCode.MESSAGE_TOO_LARGE: self._too_large, ErrorCode.INVALID_TIMESTAMP: self._untimely}
-            if error.code not in why:
+            reason = {ErrorCode.MESSAGE_TOO_LARGE: self._too_large, ErrorCode.INVALID_TIMESTAMP: self._untimely}
+            if error.code not in reason:
                 raise
-            told = why[ErrorCode(error.code)](link, largest)
-            raise RecordRejectedError(f"{error}: {told}", code=error.code) from error
+            advice = reason[ErrorCode(error.code)](link, largest)
+            raise RecordRejectedError(f"{error}: {advice}", code=error.code) from error
         finally:
             link.io.run(end(producer))
         return content
@@ -456,9 +456,9 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         is_new = self._opened is None
         super().open()
         if is_new and self._opened is not None:
-            self._tell_commit_worker(self._opened)
+            self._save_claim(self._opened)
 
-    def _tell_commit_worker(self, opened: plan_steps.Opened) -> None:
+    def _save_claim(self, opened: plan_steps.Opened) -> None:
         try:
             self._claim_file(opened.sink).write(opened.claim)
         except OSError as error:
@@ -481,9 +481,9 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         """Decide the batch, then complete its transactions, in Spark's commit worker."""
         if None in messages:
             # Spark only logs this error. `open` ends the query if it can read the checkpoint.
-            why = f"a task has no message, so nothing is written: {CONTINUOUS}"
-            log.error("sink %r, epoch %d: %s", self.name, batchId, why)  # on stderr, whatever Spark's level is
-            raise ConfigurationError(why)
+            reason = f"a task has no message, so nothing is written: {CONTINUOUS}"
+            log.error("sink %r, epoch %d: %s", self.name, batchId, reason)  # on stderr, whatever Spark's level is
+            raise ConfigurationError(reason)
         query_id = next((message.query_id for message in _messages(messages) if message is not None), None)
         if query_id is not None:
             self.check_begun(query_id, batchId)

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from fencepost.errors import ConfigurationError
-from fencepost.spark.kafka_settings import tell_notes
+from fencepost.spark.kafka_settings import log_notes
 from fencepost.spark.source.ranges import LATEST
 from fencepost.spark.source.shared import RangePartition, Source
 
@@ -23,7 +23,7 @@ class BatchReader(Source, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan one or more tasks for each partition, from startingOffsets (earliest) to endingOffsets (latest)."""
-        tell_notes()
+        log_notes()
         self._link().reach()
         options = self._options
         start = self._resolved(options.starting, may_be_late=options.unmatched_start_is_latest)
@@ -31,7 +31,7 @@ class BatchReader(Source, DataSourceReader):
         to_the_end = options.committed and options.ending.text.lower() == "latest"
         high = self._found(dict.fromkeys(start, LATEST), committed=False) if to_the_end else {}
         end = self._resolved(options.ending, may_be_late=True)
-        self._tell_what_is_old(end, high)
+        self._warn_of_hidden_records(end, high)
         for partition in sorted(start):
             if start[partition] > end.get(partition, start[partition]):
                 raise ConfigurationError(

@@ -17,14 +17,14 @@ from fencepost.errors import KafkaError
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.sink.decision import Pair
 
-__all__ = ["BOUND_MS", "NO_TIMEOUT_MS", "Holder", "StandsStill", "Watch", "holders", "told"]
+__all__ = ["BOUND_MS", "NO_TIMEOUT_MS", "Holder", "StalledPartition", "Watch", "describe_holder", "holders"]
 
 BOUND_MS: Final = 60_000  # Kafka's default transaction timeout: most producers' transactions have ended by then
 AGAIN_S: Final = 60.0
 NO_TIMEOUT_MS: Final = 2**31 - 1  # the brokers' timeout of a transaction that never times out (KIP-939)
 
 
-class StandsStill(NamedTuple):
+class StalledPartition(NamedTuple):
     """A partition whose last stable offset has not changed for `for_s` seconds.
 
     `stable` is that offset, and `behind` the number of offsets from it to the high watermark.
@@ -40,7 +40,7 @@ class StandsStill(NamedTuple):
 class _Seen:
     stable: int
     since_s: float
-    told_s: float | None = None
+    reported_s: float | None = None
 
 
 class Watch:
@@ -51,9 +51,9 @@ class Watch:
         self._bound_s = bound_ms / 1000
         self._seen: dict[TopicPartition, _Seen] = {}
 
-    def look(
+    def update(
         self, now_s: float, stable: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int]
-    ) -> tuple[list[StandsStill], list[TopicPartition]]:
+    ) -> tuple[list[StalledPartition], list[TopicPartition]]:
         """Return the partitions to report now, and the reported partitions that have moved.
 
         A partition is reported when the bound is reached, and then every minute. The longest wait comes first.
@@ -72,13 +72,13 @@ class Watch:
         due = []
         for partition, seen in self._seen.items():
             stood_s = now_s - seen.since_s
-            if stood_s >= self._bound_s and (seen.told_s is None or now_s - seen.told_s >= AGAIN_S):
-                seen.told_s = now_s
-                due.append(StandsStill(partition, seen.stable, high[partition] - seen.stable, stood_s))
+            if stood_s >= self._bound_s and (seen.reported_s is None or now_s - seen.reported_s >= AGAIN_S):
+                seen.reported_s = now_s
+                due.append(StalledPartition(partition, seen.stable, high[partition] - seen.stable, stood_s))
         moved = [
             partition
             for partition, seen in before.items()
-            if seen.told_s is not None and self._seen.get(partition) is not seen
+            if seen.reported_s is not None and self._seen.get(partition) is not seen
         ]
         return sorted(due, key=lambda waiting: (-waiting.for_s, waiting.partition)), sorted(moved)
 
@@ -153,7 +153,7 @@ async def _named(admin: ClusterCalls, producer_ids: set[int], api_timeout_ms: in
     }
 
 
-def told(holder: Holder | KafkaError | None) -> str:
+def describe_holder(holder: Holder | KafkaError | None) -> str:
     """Return a text about a result of `holders` for a log line."""
     if holder is None:
         return "a transaction that has ended meanwhile"

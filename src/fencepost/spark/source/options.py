@@ -224,9 +224,9 @@ def _note(options: Mapping[str, str], *, stream: bool) -> None:
     for name in () if stream else STREAM_ONLY:
         if name.lower() in options:
             note(f"option {name} is for streams; it has no effect on a batch read")
-    for name, why in WITHOUT_EFFECT.items():
+    for name, reason in WITHOUT_EFFECT.items():
         if name.lower() in options:
-            note(f"option {name} has no effect: {why}")
+            note(f"option {name} has no effect: {reason}")
     for words in _unknown(options):
         note(words)
 

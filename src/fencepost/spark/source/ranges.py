@@ -34,8 +34,8 @@ __all__ = [
     "from_json",
     "high_watermarks",
     "limit",
-    "made_again",
     "moments",
+    "recreated_topics",
     "rows_between",
     "split",
     "starting",
@@ -97,7 +97,7 @@ def high_watermarks(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
     return {TopicPartition(topic, int(partition)): int(at) for topic, (partition, _, at) in entries}
 
 
-def made_again(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+def recreated_topics(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
     """Return the topics whose id has changed, because they were deleted and created again."""
     return {topic for topic, topic_id in before.items() if after.get(topic, topic_id) != topic_id}
 

@@ -24,9 +24,9 @@ from fencepost.spark.compat import (
     ReadMinRows,
     SupportsAvailableNow,
 )
-from fencepost.spark.kafka_settings import tell_notes
+from fencepost.spark.kafka_settings import log_notes
 from fencepost.spark.source import ranges
-from fencepost.spark.source.held_back import Watch, told
+from fencepost.spark.source.held_back import Watch, describe_holder
 from fencepost.spark.source.options import not_there
 from fencepost.spark.source.ranges import EARLIEST, LATEST, JsonOffsets, Offsets
 from fencepost.spark.source.shared import COMMIT_PATIENCE_MS, RangePartition, Source
@@ -51,7 +51,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
 
     def initialOffset(self) -> JsonOffsets:  # noqa: N802 - PySpark's name
         """Return the offsets of startingOffsets. Raises ConfigurationError."""
-        tell_notes()
+        log_notes()
         self._link().reach()
         late = self._options.unmatched_start_is_latest
         if self._options.has_end:
@@ -72,12 +72,12 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         """Remember the present end as the end of the run. Spark calls this first, even before `initialOffset`."""
         self._link().reach()
         self._target, self._high = self._ends()
-        self._tell_what_is_old(self._target, self._high)
+        self._warn_of_hidden_records(self._target, self._high)
 
-    def _look(self) -> Offsets:
+    def _read_ends(self) -> Offsets:
         """Return the present ends, and log the partitions that a transaction has held back for too long."""
         ends, self._high = self._ends()
-        stuck, moved = self._watch.look(time.monotonic(), ends, self._high)
+        stuck, moved = self._watch.update(time.monotonic(), ends, self._high)
         for still, holder in self._holders(stuck, logging.WARNING).items():
             log.warning(
                 "%s-%d: its committed records have ended at offset %d for %.0f s; %d offsets behind it wait for %s",
@@ -85,7 +85,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
                 still.stable,
                 still.for_s,
                 still.behind,
-                told(holder),
+                describe_holder(holder),
             )
         for place in moved:
             log.info("%s-%d: what its readers waited for has ended", *place)
@@ -93,15 +93,15 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802 - PySpark's name
         """Return the end of the next batch. New partitions are read from their beginning."""
-        tell_notes()
+        log_notes()
         begin = ranges.from_json(start)
         self._show(begin)
         before = {**self._topic_ids, **ranges.topic_ids(start)}
-        ends = dict(self._look() if self._target is None else self._target)
+        ends = dict(self._read_ends() if self._target is None else self._target)
         self._reported = ends
-        others = self._report_made_again(before, self._topic_ids)
+        others = self._report_recreated(before, self._topic_ids)
         begin = {partition: at for partition, at in begin.items() if partition.topic not in others}
-        begin.update(self._went_back(begin, ends))
+        begin.update(self._report_lost_ends(begin, ends))
         fresh = self._offsets(dict.fromkeys([partition for partition in ends if partition not in begin], EARLIEST))
         begin = {**fresh, **begin}
         # A deleted partition keeps its offset and its topic's id, so that it never counts as new.
@@ -137,7 +137,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
             for partition, at in ends.items()
         }
 
-    def _went_back(self, begin: Offsets, ends: Offsets) -> Offsets:
+    def _report_lost_ends(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Report deleted partitions, and partitions whose log ends before the offsets that were read.
 
         Returns the new positions of the latter, if failOnDataLoss is false.
@@ -182,10 +182,10 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         begin, stop = ranges.from_json(start), ranges.from_json(end)
         planned = ranges.topic_ids(end)
         # The topic was created again before this batch was planned: read the new topic from its beginning.
-        fresh = self._report_made_again(ranges.topic_ids(start), planned)
+        fresh = self._report_recreated(ranges.topic_ids(start), planned)
         # The topic was created again after this batch was planned: the batch's records no longer exist.
         there = self._describe({partition.topic for partition in stop})
-        gone = self._report_made_again(planned, self._topic_ids)
+        gone = self._report_recreated(planned, self._topic_ids)
         begin = {partition: at for partition, at in begin.items() if partition.topic not in fresh | gone}
         stop = {partition: at for partition, at in stop.items() if partition.topic not in gone}
         unread = [partition for partition, at in stop.items() if at > begin.get(partition, 0)]
@@ -236,8 +236,8 @@ class UnlimitedStreamReader(StreamReader):
 
     def latestOffset(self) -> JsonOffsets:  # type: ignore[override]  # noqa: N802 - the signature of PySpark 4.1
         """Return the present end, because a batch of PySpark 4.1 has no limit."""
-        tell_notes()
-        return ranges.to_json(self._look(), self._topic_ids)
+        log_notes()
+        return ranges.to_json(self._read_ends(), self._topic_ids)
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReader:

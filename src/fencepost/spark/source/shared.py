@@ -31,11 +31,11 @@ from fencepost.errors import (
 from fencepost.process.signal_waits import pause, result_of
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.compat import ADMISSION_CONTROL, arrow_schema
-from fencepost.spark.kafka_settings import tell_once
+from fencepost.spark.kafka_settings import warn_once
 from fencepost.spark.sink.runner import ClusterClient, link_to
 from fencepost.spark.source import ranges
 from fencepost.spark.source.columns import RANGE_SCHEMA
-from fencepost.spark.source.held_back import Holder, StandsStill, holders, told
+from fencepost.spark.source.held_back import Holder, StalledPartition, describe_holder, holders
 from fencepost.spark.source.java_pattern import java_pattern
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.ranges import EARLIEST, LATEST, Bound, Offsets, Range
@@ -50,7 +50,7 @@ log = logging.getLogger("fencepost.spark")
 COMMIT_PATIENCE_MS: Final = 10_000
 LOOK_AGAIN_MS: Final = 1_000  # without offsets for this long, the source describes the topics again
 HOLDER_PATIENCE_MS: Final = 5_000  # short, because the query waits for an answer that is only for a log line
-MOST_TOLD: Final = 20  # partitions that are logged at a time with their transactions
+MOST_LOGGED: Final = 20  # partitions that are logged at a time with their transactions
 NAMES_TOLD: Final = 200  # further partitions that are logged by name only
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class Source:
         listed = self._patiently(lambda: link.io.run(link.admin.list_topics()))
         topics = [name for name in listed if pattern.search(name)]
         if not topics:
-            tell_once(f"option subscribePattern={self._options.wanted!r} matches no topic so far: nothing is read")
+            warn_once(f"option subscribePattern={self._options.wanted!r} matches no topic so far: nothing is read")
         return topics
 
     def _there(self, topics: Collection[str], *, may_be_missing: bool = False) -> set[TopicPartition]:
@@ -122,9 +122,9 @@ class Source:
         )
         return found
 
-    def _report_made_again(self, before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+    def _report_recreated(self, before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
         """Return the topics that were deleted and created again. Each is reported as a data loss."""
-        topics = ranges.made_again(before, after)
+        topics = ranges.recreated_topics(before, after)
         for name in sorted(topics):
             self._report_loss(f"topic {name} was deleted and created again: its unread records are lost", name)
         return topics
@@ -170,10 +170,10 @@ class Source:
             except UnknownTopicOrPartitionError as error:
                 log.info("a topic was deleted after it was described, so the topics are described again: %s", error)
 
-    def _tell_what_is_old(self, ends: Offsets, high: Offsets) -> None:
+    def _warn_of_hidden_records(self, ends: Offsets, high: Offsets) -> None:
         """Warn of records after the final end that a long open transaction hides from this read."""
         above = ((partition, at, high.get(partition, at)) for partition, at in sorted(ends.items()))
-        held = [StandsStill(partition, at, end - at, 0) for partition, at, end in above if end > at]
+        held = [StalledPartition(partition, at, end - at, 0) for partition, at, end in above if end > at]
         for still, holder in self._holders(held, logging.INFO).items():
             is_young = (
                 isinstance(holder, Holder) and holder.age_ms is not None and holder.age_ms < self._options.warn_ms
@@ -184,14 +184,16 @@ class Source:
                 *still.partition,
                 still.behind,
                 still.stable,
-                told(holder),
+                describe_holder(holder),
             )
 
-    def _holders(self, held: Sequence[StandsStill], severity: int) -> dict[StandsStill, Holder | KafkaError | None]:
-        """Return the transactions that hold back the first MOST_TOLD partitions, and log the names of the others."""
+    def _holders(
+        self, held: Sequence[StalledPartition], severity: int
+    ) -> dict[StalledPartition, Holder | KafkaError | None]:
+        """Return the transactions that hold back the first MOST_LOGGED partitions, and log the names of the others."""
         if not held:
             return {}
-        link, shown, others = self._link(), held[:MOST_TOLD], held[MOST_TOLD:]
+        link, shown, others = self._link(), held[:MOST_LOGGED], held[MOST_LOGGED:]
         found = link.io.run(holders(link.admin, [still.partition for still in shown], HOLDER_PATIENCE_MS))
         if others:
             named = [f"{still.partition.topic}-{still.partition.partition}" for still in others[:NAMES_TOLD]]
@@ -240,7 +242,7 @@ class Source:
         missing = sorted(partitions - set(found))
         otherwise = ranges.FROM_GROUP[bound.text.lower()]
         if missing and otherwise is None:
-            named = ", ".join(f"{partition.topic}-{partition.partition}" for partition in missing[:MOST_TOLD])
+            named = ", ".join(f"{partition.topic}-{partition.partition}" for partition in missing[:MOST_LOGGED])
             raise ConfigurationError(
                 f"option startingOffsets={bound.text}: group {group!r} has committed no offset for {named}; "
                 "committed-or-earliest or committed-or-latest say where these begin"
@@ -253,8 +255,8 @@ class Source:
         for partition, at in sorted(end.items()):
             if at > logs[partition]:
                 words = f"{partition.topic}-{partition.partition} ends at offset {logs[partition]}"
-                told = f"{words}, and offsets up to {at - 1} were to be read"
-                self._report_loss(told, partition.topic, partition.partition, logs[partition])
+                describe_holder = f"{words}, and offsets up to {at - 1} were to be read"
+                self._report_loss(describe_holder, partition.topic, partition.partition, logs[partition])
         return {partition: min(at, logs[partition]) for partition, at in end.items()}
 
     def _ranges(self, start: Offsets, end: Offsets, topic_ids: Mapping[str, str]) -> list[Range]:
@@ -324,7 +326,7 @@ class Source:
         deadline_ms = cluster.runtime.now_ms() + self._options.poll_timeout_ms
         found = self._link().io.run(cluster.topic(wanted.topic, deadline_ms)).topic_id
         if wanted.topic_id and found is not None:
-            self._report_made_again({wanted.topic: wanted.topic_id}, {wanted.topic: str(found)})
+            self._report_recreated({wanted.topic: wanted.topic_id}, {wanted.topic: str(found)})
 
     def _after_loss(self, wanted: Range, position: int) -> int:
         """Return the offset to continue from after retention has deleted records that the task had not read.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.cli.diagnosis.look import GroupDetail, Look, TransactionDetail, sink_batches
+from fencepost.cli.diagnosis.cluster_snapshot import ClusterSnapshot, GroupDetail, TransactionDetail, sink_batches
 from fencepost.cli.ui import documents, watch
 from fencepost.cli.ui.watch import ClusterWatch
 from fencepost.client.admin.group_descriptions import GroupDescription
@@ -30,8 +30,8 @@ CLUSTER = ClusterDescription("c", 1, (Node(1, "localhost", 9092),))
 AT = TopicPartition("t", 0)
 
 
-def look(second: float = 0, **parts: Any) -> Look:
-    return Look(START_MS + int(second * 1000), CLUSTER, **parts)
+def snapshot(second: float = 0, **parts: Any) -> ClusterSnapshot:
+    return ClusterSnapshot(START_MS + int(second * 1000), CLUSTER, **parts)
 
 
 def topics(*found: str, partitions: int = 1) -> dict[str, TopicDescription]:
@@ -56,18 +56,18 @@ def transaction(
 
 
 def seen(watched: ClusterWatch, name: str) -> list[str]:
-    return [event.what for event in watched.lives[name].events]
+    return [event.what for event in watched.histories[name].events]
 
 
 def test_a_life_is_what_was_seen_of_it() -> None:
     watched = ClusterWatch()
-    watched.take(look(0, **transaction("a")))
-    watched.take(look(2, **transaction("a")))
-    watched.take(look(4, **transaction("a", at=[AT, TopicPartition("t", 1)])))
-    watched.take(look(6, **transaction("a", state="PrepareCommit")))
-    watched.take(look(8, listed=[TransactionListing("a", 7, "CompleteCommit")]))
-    watched.take(look(10, **transaction("a", epoch=1, began_s=9)))
-    watched.take(look(12))
+    watched.take(snapshot(0, **transaction("a")))
+    watched.take(snapshot(2, **transaction("a")))
+    watched.take(snapshot(4, **transaction("a", at=[AT, TopicPartition("t", 1)])))
+    watched.take(snapshot(6, **transaction("a", state="PrepareCommit")))
+    watched.take(snapshot(8, listed=[TransactionListing("a", 7, "CompleteCommit")]))
+    watched.take(snapshot(10, **transaction("a", epoch=1, began_s=9)))
+    watched.take(snapshot(12))
     assert seen(watched, "a") == [
         "first seen, Ongoing",
         "enlisted: t-0",
@@ -80,36 +80,36 @@ def test_a_life_is_what_was_seen_of_it() -> None:
         "enlisted: t-0",
         "the brokers know this id no more",
     ]
-    assert [event.at_ms - START_MS for event in watched.lives["a"].events][-5:-1] == [9000, 10_000, 10_000, 10_000]
+    assert [event.at_ms - START_MS for event in watched.histories["a"].events][-5:-1] == [9000, 10_000, 10_000, 10_000]
 
 
 def test_nothing_is_said_to_be_gone_when_the_brokers_did_not_tell() -> None:
     watched = ClusterWatch()
-    watched.take(look(0, **transaction("a")))
-    watched.take(look(2, unknown=[UnansweredQuestion("transactions", "not allowed")]))
+    watched.take(snapshot(0, **transaction("a")))
+    watched.take(snapshot(2, unknown=[UnansweredQuestion("transactions", "not allowed")]))
     assert seen(watched, "a") == ["first seen, Ongoing", "enlisted: t-0"]
     assert documents.overview(watched, {})["open"] is None, "not 0: nobody knows"
 
 
 def test_an_id_that_was_never_seen_open_has_no_life() -> None:
     watched = ClusterWatch()
-    watched.take(look(0, listed=[TransactionListing("done", 7, "CompleteCommit")]))
-    assert watched.lives == {}
+    watched.take(snapshot(0, listed=[TransactionListing("done", 7, "CompleteCommit")]))
+    assert watched.histories == {}
 
 
 def test_lives_are_bounded_and_the_ended_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "MOST_LIVES", 3)
     watched = ClusterWatch()
-    watched.take(look(0, listed=[TransactionListing(name, 1, "Ongoing") for name in "abc"]))
+    watched.take(snapshot(0, listed=[TransactionListing(name, 1, "Ongoing") for name in "abc"]))
     ended = [TransactionListing("b", 1, "CompleteAbort")]
-    watched.take(look(2, listed=[*ended, *(TransactionListing(name, 1, "Ongoing") for name in "acd")]))
-    assert sorted(watched.lives) == ["a", "c", "d"]
+    watched.take(snapshot(2, listed=[*ended, *(TransactionListing(name, 1, "Ongoing") for name in "acd")]))
+    assert sorted(watched.histories) == ["a", "c", "d"]
 
 
 def test_rates_are_per_second_and_never_negative() -> None:
     watched = ClusterWatch()
     for second, end in ((0, 0), (2, 10), (4, 4), (3, 50), (5, 150)):
-        watched.take(look(second, topics=topics("t"), ends={AT: Ends(end, end)}))
+        watched.take(snapshot(second, topics=topics("t"), ends={AT: Ends(end, end)}))
         if second == 4:
             assert documents.topics(watched, {})["rows"][0]["rate"] == [(START_MS + 2000, 5.0), (START_MS + 4000, 0.0)]
     assert [value for _, value in watched.total.rates()] == [50.0], "the clock was set back: the line began anew"
@@ -121,18 +121,18 @@ def test_lags_are_kept_over_time_in_points_of_ten_seconds() -> None:
         parts: dict[str, Any] = {"topics": topics("t"), "ends": {AT: Ends(end, end)}}
         if second != 10:  # in this look the group's turn has not come
             parts["committed"] = {"g": {AT: 3}}
-        watched.take(look(second, groups=[GroupListing("g", "consumer", "Stable", "classic")], **parts))
+        watched.take(snapshot(second, groups=[GroupListing("g", "consumer", "Stable", "classic")], **parts))
     assert [(at - START_MS, lag) for at, lag in watched.lags["g"].points] == [(0, 2), (4000, 4), (12_000, 0)]
     assert documents.groups(watched, {})["rows"][0]["lags"] == [
         (START_MS + at, lag) for at, lag in ((0, 2), (4000, 4), (12_000, 0))
     ]
-    watched.take(look(14, groups=[]))
+    watched.take(snapshot(14, groups=[]))
     assert watched.lags == {}
 
 
 def test_a_lag_without_a_known_end_is_not_zero() -> None:
     watched = ClusterWatch()
-    watched.take(look(0, groups=[GroupListing("g", "consumer", "Stable", "classic")], committed={"g": {AT: 3}}))
+    watched.take(snapshot(0, groups=[GroupListing("g", "consumer", "Stable", "classic")], committed={"g": {AT: 3}}))
     assert watched.lags == {}
     assert documents.groups(watched, {})["rows"][0]["lag"] is None
 
@@ -150,7 +150,7 @@ def test_a_share_group_has_the_lag_that_the_brokers_report() -> None:
     watched = ClusterWatch()
     for second, lag in ((0, 2), (12, 4)):
         shared["new"] = {AT: ShareOffset(3, 0, lag), other: ShareOffset(0, 0, 5)}
-        watched.take(look(second, topics=topics("t"), ends={AT: Ends(9, 9)}, groups=listed, shared=shared))
+        watched.take(snapshot(second, topics=topics("t"), ends={AT: Ends(9, 9)}, groups=listed, shared=shared))
     rows = documents.groups(watched, {})["rows"]
     assert [(row["name"], row["topics"], row["lag"], row["error"]) for row in rows] == [
         ("new", ["t", "u"], 9, None),
@@ -175,14 +175,14 @@ def test_lags_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = [GroupListing(name, "consumer", "Stable", "classic") for name in "abc"]
     for second in range(0, 10 * (watch.LAG_POINTS + 5), 10):
         parts: dict[str, Any] = {"topics": topics("t"), "ends": {AT: Ends(9, 9)}, "groups": listed}
-        watched.take(look(second, **parts, committed={name: {AT: 3} for name in "abc"}))
+        watched.take(snapshot(second, **parts, committed={name: {AT: 3} for name in "abc"}))
     assert {name: len(trace.points) for name, trace in watched.lags.items()} == dict.fromkeys("ab", watch.LAG_POINTS)
 
 
 def test_a_deleted_topic_leaves_nothing() -> None:
     watched = ClusterWatch()
-    watched.take(look(0, topics=topics("t"), ends={AT: Ends(1, 2)}))
-    watched.take(look(2, topics=topics("other")))
+    watched.take(snapshot(0, topics=topics("t"), ends={AT: Ends(1, 2)}))
+    watched.take(snapshot(2, topics=topics("other")))
     assert (watched.ends, watched.lines) == ({}, {})
     assert documents.topic(watched, "t", {}) is None
 
@@ -192,7 +192,7 @@ def test_decisions_are_kept_as_they_were_seen() -> None:
     first = Decision("s", "q", 3, (winner,), Content(10, 1))
     watched = ClusterWatch()
     for second, decision in ((0, first), (2, first), (4, replace(first, batch_id=4, winners=()))):
-        watched.take(look(second, decisions=[decision]))
+        watched.take(snapshot(second, decisions=[decision]))
         if second == 2:
             assert watched.winners == {winner.transactional_id: first}
     shown = documents.sink(watched, "s")["queries"][0]
@@ -209,28 +209,28 @@ def test_a_decided_batch_that_is_not_in_the_topic_is_told() -> None:
         TransactionListing(lost.transactional_id, 7, "CompleteAbort"),
     ]
     watched = ClusterWatch()
-    watched.take(look(0, listed=listed))
-    watched.take(look(2, listed=listed, decisions=[decision]))
+    watched.take(snapshot(0, listed=listed))
+    watched.take(snapshot(2, listed=listed, decisions=[decision]))
     assert documents.sink(watched, "s")["queries"][0]["became"] == {"just decided": 2}
     assert documents.overview(watched, {})["attention"] == [], "the ids may have been listed for another transaction"
     decisions = [decision]
-    watched.take(look(4, listed=listed, decisions=decisions, sinks=sink_batches(decisions, listed, decisions)))
+    watched.take(snapshot(4, listed=listed, decisions=decisions, sinks=sink_batches(decisions, listed, decisions)))
     assert documents.sink(watched, "s")["queries"][0]["became"] == {"committed": 1, "lost": 1}
     (told,) = documents.overview(watched, {})["attention"]
     assert (told["code"], told["kind"], told["name"], told["link"]) == ("FP602", "sink", "s", "sink")
     assert "batch 3 of query q: lost transactions 1, their rows are not in the topic" in told["words"]
-    watched.take(look(5, decisions=[decision], unknown=[UnansweredQuestion("transactions", "not allowed")]))
-    watched.take(look(6, listed=listed, decisions=[decision]))
+    watched.take(snapshot(5, decisions=[decision], unknown=[UnansweredQuestion("transactions", "not allowed")]))
+    watched.take(snapshot(6, listed=listed, decisions=[decision]))
     assert documents.sink(watched, "s")["queries"][0]["became"] == {"just decided": 2}, "not expired: nobody knew"
     later = [replace(decision, batch_id=4, winners=(lost,))]
-    watched.take(look(7, listed=listed, decisions=later, sinks=sink_batches(decisions, listed, later)))
+    watched.take(snapshot(7, listed=listed, decisions=later, sinks=sink_batches(decisions, listed, later)))
     assert documents.overview(watched, {})["attention"] == [], "the next batch was decided after this one was complete"
 
 
 def test_long_lists_come_in_pages_and_filtered() -> None:
     watched = ClusterWatch()
     listed = [TransactionListing(f"id-{number:05}", 1, "Ongoing") for number in range(20_000)]
-    watched.take(look(0, listed=listed))
+    watched.take(snapshot(0, listed=listed))
     first = documents.transactions(watched, {})
     assert (len(first["rows"]), first["matching"], first["pages"]) == (documents.ROWS, 20_000, 400)
     last = documents.transactions(watched, {"page": "99999"})
@@ -238,7 +238,7 @@ def test_long_lists_come_in_pages_and_filtered() -> None:
     found = documents.transactions(watched, {"q": "ID-0012", "page": "no number"})
     assert [row["id"] for row in found["rows"]] == [f"id-0012{digit}" for digit in range(10)]
     assert (found["total"], found["matching"]) == (20_000, 10)
-    assert len(watched.lives) == watch.MOST_LIVES
+    assert len(watched.histories) == watch.MOST_LIVES
 
 
 def test_turns_go_round() -> None:
@@ -266,7 +266,7 @@ def test_who_has_to_decide_comes_first() -> None:
     }
     ends = dict.fromkeys(producers, Ends(5, 9))
     watched = ClusterWatch()
-    watched.take(look(0, topics=topics("t", partitions=3), ends=ends, producers=producers, **both))
+    watched.take(snapshot(0, topics=topics("t", partitions=3), ends=ends, producers=producers, **both))
     found = [(each["code"], each["name"], each["link"], each["target"]) for each in _attention(watched)]
     assert found == [("FP401", "t-1", "topic", "t"), ("FP402", "p", "transaction", "p")]
     assert [row["id"] for row in documents.transactions(watched, {})["rows"]] == ["u", "p"], "the oldest first"
@@ -296,7 +296,7 @@ def test_the_lag_is_of_what_is_committed() -> None:
     groups = [GroupListing("g", "consumer", "Stable", "classic"), GroupListing("new", "consumer", "Empty", "classic")]
     refused = {"new": AuthorizationError("DESCRIBE is missing")}
     watched.take(
-        look(
+        snapshot(
             0,
             topics=topics("t", partitions=2),
             ends={AT: Ends(10, 10), other: Ends(5, 5)},

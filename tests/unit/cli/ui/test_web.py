@@ -23,7 +23,7 @@ import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.broker.metrics.bounded_http import is_own_host
 from fencepost.broker.security.listeners import jaas_line
-from fencepost.cli.diagnosis.telling import LastLook, as_metrics
+from fencepost.cli.diagnosis.finding_text import WatchedState, as_metrics
 from fencepost.cli.main import main
 from fencepost.cli.ui import cluster_monitor, server
 from fencepost.cli.ui.cluster_monitor import PageCluster
@@ -92,7 +92,7 @@ def test_findings_are_metrics(page: Page, broker: Broker) -> None:
 
     until(lambda: now().get("fencepost_cluster_answers") == 1)
     before = now()
-    assert set(before) == {*CODES, "fencepost_cluster_answers", "fencepost_last_look_timestamp_seconds"}
+    assert set(before) == {*CODES, "fencepost_cluster_answers", "fencepost_last_answer_timestamp_seconds"}
     assert before["FP502"] == 0
     with fencepost.Admin(broker.bootstrap_servers) as admin, fencepost.Producer(broker.bootstrap_servers) as producer:
         admin.create_topic("measured", 1)
@@ -104,13 +104,13 @@ def test_findings_are_metrics(page: Page, broker: Broker) -> None:
 
 
 def test_a_cluster_that_is_away_is_no_healthy_one() -> None:
-    assert samples(as_metrics([LastLook([], 1500, away=True)])) == {
+    assert samples(as_metrics([WatchedState([], 1500, away=True)])) == {
         "fencepost_cluster_answers": 0,
         "FP101": 1,
-        "fencepost_last_look_timestamp_seconds": 1.5,
+        "fencepost_last_answer_timestamp_seconds": 1.5,
     }
-    assert samples(as_metrics([LastLook([], None, away=True)])) == {"fencepost_cluster_answers": 0, "FP101": 1}
-    assert samples(as_metrics([LastLook([], None, away=False)])) == {}, "nothing was asked yet"
+    assert samples(as_metrics([WatchedState([], None, away=True)])) == {"fencepost_cluster_answers": 0, "FP101": 1}
+    assert samples(as_metrics([WatchedState([], None, away=False)])) == {}, "nothing was asked yet"
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,15 @@ def test_the_next_fetch_has_gone_out_before_anything_is_made_of_this_one(
     broker.log = [(0, 0, [b"a", b"b"])]
     offsets: list[int] = []
 
-    def look(fetched: list[Fetched], **_: object) -> list[Fetched]:
+    def snapshot(fetched: list[Fetched], **_: object) -> list[Fetched]:
         (place,) = broker.asked(1)[-1].topics[0].partitions
         offsets.append(place.fetch_offset)
         return fetched
 
     async def body(world: World) -> None:
         core = consumer_of(world)
-        monkeypatch.setattr(core.records, "_received", look)
-        monkeypatch.setattr("fencepost.client.consumer.core.to_table", look)
+        monkeypatch.setattr(core.records, "_received", snapshot)
+        monkeypatch.setattr("fencepost.client.consumer.core.to_table", snapshot)
         await core.assign([PLACE])
         await getattr(core, method)(5000)
         await core.close()

@@ -43,7 +43,7 @@ class IdFolder:
     def __init__(self, environment: Mapping[str, str], cluster: str, decision_topic: str) -> None:
         self._environment, self._of = environment, (cluster, decision_topic)
         self._own = OwnPool()
-        self._is_told = False
+        self._has_warned = False
 
     def idle(self, opened: Opened) -> Iterator[tuple[str, Use]]:
         yield from self._own.idle(opened)
@@ -56,7 +56,7 @@ class IdFolder:
         except FileNotFoundError:
             return  # no process has given an id yet
         except OSError as error:
-            self._tell(folder, error)
+            self._warn(folder, error)
             return
         for name in found:
             match = _NAME.fullmatch(name)
@@ -76,7 +76,7 @@ class IdFolder:
         except FileNotFoundError:
             return False
         except OSError as error:
-            self._tell(path, error)
+            self._warn(path, error)
             return False
         return True
 
@@ -89,7 +89,7 @@ class IdFolder:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             path.touch(mode=0o600)
         except OSError as error:
-            self._tell(path, error)
+            self._warn(path, error)
             self._own.give(transactional_id, use)
 
     def _folder(self, sink: str) -> Path | None:
@@ -102,7 +102,7 @@ class IdFolder:
         claim = use.claim
         return folder / (f"{name.unique.hex()}-{claim.producer_id}-{claim.epoch}-{use.batch_id}-{digest(use.query_id)}")
 
-    def _tell(self, path: Path, error: OSError) -> None:
-        if not self._is_told:
-            self._is_told = True
+    def _warn(self, path: Path, error: OSError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             log.warning("this worker's task ids are not passed on: %s: %s", path, error.strerror or error)

@@ -24,9 +24,9 @@ __all__ = [
     "MOST_PLACES",
     "PAGE_BOUNDS",
     "Calls",
+    "ClusterSnapshot",
     "GroupDetail",
-    "Look",
-    "Looker",
+    "SnapshotCollector",
     "TransactionDetail",
     "sink_batches",
     "winner_states",
@@ -47,7 +47,7 @@ class Calls(ClusterCalls, DiagnosisCalls):
 
 
 @dataclass(frozen=True, slots=True)
-class Look(Facts):
+class ClusterSnapshot(Facts):
     """Facts about a cluster, and the last decisions of the queries of Spark sinks."""
 
     decisions: Sequence[Decision] = ()
@@ -71,7 +71,7 @@ class GroupDetail:
     shared: Mapping[TopicPartition, ShareOffset] = field(default_factory=dict)
 
 
-class Looker:
+class SnapshotCollector:
     """A collector of facts about one cluster, for repeated use."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Looker:
             calls: The client.
             decision_topic: The decision topic of Spark sinks.
             patience_ms: Time limit of each call, in ms.
-            timeout_ms: Time limit of one look, in ms; None: 10 times `patience_ms`.
+            timeout_ms: Time limit of one collection, in ms; None: 10 times `patience_ms`.
             bounds: Limits of the number of objects to examine.
         """
         self._calls = calls
@@ -97,39 +97,41 @@ class Looker:
         self._patience_ms = patience_ms
         limit_ms = 10 * patience_ms if timeout_ms is None else timeout_ms
         self._collector = Collector(calls, patience_ms, timeout_ms=limit_ms, bounds=bounds)
-        self._last: Look | None = None
+        self._last: ClusterSnapshot | None = None
         self._slow_ms = 0
 
-    async def look(
+    async def collect(
         self, parts: Iterable[str] = (*QUICK, *SLOW, "sinks"), progress: Callable[[str], None] = lambda _: None
-    ) -> Look:
+    ) -> ClusterSnapshot:
         """Return the facts of these parts. Raises KafkaError if no broker answers."""
         wanted = tuple(parts)
         # Read decisions before the transactions, so that the listing is newer than the decisions.
         before = await self._decisions() if "sinks" in wanted else []
         facts = await self._collector.collect([part for part in wanted if part != "sinks"], progress=progress)
-        look = Look(**{each.name: getattr(facts, each.name) for each in fields(facts)})
+        snapshot = ClusterSnapshot(**{each.name: getattr(facts, each.name) for each in fields(facts)})
         if isinstance(before, UnansweredQuestion):
-            return replace(look, unknown=(*look.unknown, before))
-        batches = sink_batches(before, look.listed, before) if look.knows("transactions") else []
+            return replace(snapshot, unknown=(*snapshot.unknown, before))
+        batches = sink_batches(before, snapshot.listed, before) if snapshot.knows("transactions") else []
         if any(each.open or each.lost for each in batches):  # check that these decisions are still the last ones
             after = await self._decisions()
-            batches = [] if isinstance(after, UnansweredQuestion) else sink_batches(before, look.listed, after)
-        return replace(look, decisions=tuple(before), sinks=batches)
+            batches = [] if isinstance(after, UnansweredQuestion) else sink_batches(before, snapshot.listed, after)
+        return replace(snapshot, decisions=tuple(before), sinks=batches)
 
-    async def look_often(self) -> Look:
-        """Return a look in which facts that change slowly are up to SLOW_EVERY_MS old. Raises KafkaError."""
+    async def collect_cached(self) -> ClusterSnapshot:
+        """Return a snapshot in which facts that change slowly are up to SLOW_EVERY_MS old. Raises KafkaError."""
         now_ms = self._calls.cluster.runtime.now_ms()
         if self._last is None or now_ms - self._slow_ms >= SLOW_EVERY_MS:
-            look = await self.look()
+            snapshot = await self.collect()
             self._slow_ms = now_ms
         else:
-            last, look = self._last, await self.look((*QUICK, "sinks"))
-            slow = [each for each in last.unknown if each.part not in (*QUICK, "sinks") and look.knows(each.part)]
+            last, snapshot = self._last, await self.collect((*QUICK, "sinks"))
+            slow = [each for each in last.unknown if each.part not in (*QUICK, "sinks") and snapshot.knows(each.part)]
             kept = {name: getattr(last, name) for name in SLOW_FIELDS}
-            look = replace(look, unknown=(*look.unknown, *(each for each in slow if _is_slow(each))), **kept)
-        self._last = look
-        return look
+            snapshot = replace(
+                snapshot, unknown=(*snapshot.unknown, *(each for each in slow if _is_slow(each))), **kept
+            )
+        self._last = snapshot
+        return snapshot
 
     async def _decisions(self) -> list[Decision] | UnansweredQuestion:
         deadline_ms = self._calls.cluster.runtime.now_ms() + self._patience_ms
@@ -184,7 +186,7 @@ class Looker:
 
 
 def _is_slow(each: UnansweredQuestion) -> bool:
-    """Return true for a part that only a full look collects."""
+    """Return true for a part that only a full collection contains."""
     return each.part in SLOW or each.part.startswith(("disks of", "free space of"))
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fencepost.client.diagnosis.findings import CODES, Finding, Severity, page_of
 
-__all__ = ["LastLook", "as_metrics", "as_value", "counted", "lines_of", "since_words"]
+__all__ = ["WatchedState", "as_metrics", "as_value", "counted", "lines_of", "since_words"]
 
 
 def as_value(finding: Finding) -> dict[str, Any]:
@@ -52,18 +52,18 @@ def counted(findings: Sequence[Finding]) -> str:
     return ", ".join(f"{names[severity]}: {counts[severity]}" for severity in Severity if counts[severity])
 
 
-class LastLook(NamedTuple):
+class WatchedState(NamedTuple):
     """The state of a watched cluster.
 
     Attributes:
-        findings: The findings of the last look.
-        looked_ms: Time of the last answers, in ms since 1970. None before the first answers: no finding has a value.
+        findings: The findings of the last snapshot.
+        collected_ms: Time of the last answers, in ms since 1970. None before the first answers: no finding has a value.
         away: True if no broker answers: only FP101 has a value.
         cluster: The name of the cluster, or "" for the only one.
     """
 
     findings: Sequence[Finding]
-    looked_ms: int | None
+    collected_ms: int | None
     away: bool
     cluster: str = ""
 
@@ -81,12 +81,12 @@ class LastLook(NamedTuple):
 
     def times(self) -> list[str]:
         """Return the sample with the time of the last answers."""
-        if self.looked_ms is None:
+        if self.collected_ms is None:
             return []
-        return [self._sample("fencepost_last_look_timestamp_seconds", f"{self.looked_ms / 1000:.3f}")]
+        return [self._sample("fencepost_last_answer_timestamp_seconds", f"{self.collected_ms / 1000:.3f}")]
 
     def _codes(self) -> list[str]:
-        return ["FP101"] if self.away else list(CODES) if self.looked_ms is not None else []
+        return ["FP101"] if self.away else list(CODES) if self.collected_ms is not None else []
 
     def _sample(self, name: str, value: str, **labels: str) -> str:
         named = {"cluster": self.cluster, **labels} if self.cluster else labels
@@ -94,22 +94,22 @@ class LastLook(NamedTuple):
         return f"{name}{{{text}}} {value}" if text else f"{name} {value}"
 
 
-_FAMILIES: Sequence[tuple[str, str, Callable[[LastLook], list[str]]]] = (
-    ("fencepost_cluster_answers", "1 if a broker answered the last look at the cluster.", LastLook.answers),
+_FAMILIES: Sequence[tuple[str, str, Callable[[WatchedState], list[str]]]] = (
+    ("fencepost_cluster_answers", "1 if a broker answered the last collection of facts.", WatchedState.answers),
     (
         "fencepost_findings",
         "Findings of the diagnosis by code; docs/at-night.md has a section for each code.",
-        LastLook.counts,
+        WatchedState.counts,
     ),
-    ("fencepost_last_look_timestamp_seconds", "Time of the last answers.", LastLook.times),
+    ("fencepost_last_answer_timestamp_seconds", "Time of the last answers.", WatchedState.times),
 )
 
 
-def as_metrics(looks: Iterable[LastLook]) -> str:
+def as_metrics(states: Iterable[WatchedState]) -> str:
     """Return the findings of clusters in Prometheus' text format."""
-    known = list(looks)
+    known = list(states)
     lines = []
     for name, about, samples in _FAMILIES:
         lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
-        lines += [line for look in known for line in samples(look)]
+        lines += [line for state in known for line in samples(state)]
     return "\n".join(lines) + "\n"
