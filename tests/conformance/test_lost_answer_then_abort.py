@@ -15,14 +15,14 @@ import pytest
 import fencepost
 from fencepost.compat import confluent_kafka as compat
 from fencepost.protocol.produce_wire import API_KEY as PRODUCE
-from fencepost_lab.torture.fault_proxy import FaultProxy, Lottery
+from fencepost_lab.torture.fault_proxy import FaultDraw, FaultProxy
 from tests.support.brokers import BrokerUnderTest
 from tests.support.waiting import until
 
 PATIENCE_S = 60
 
 
-class OneProduce(Lottery):
+class OneProduce(FaultDraw):
     """Loses the answer to one Produce request, when `armed`."""
 
     armed = False

@@ -10,7 +10,14 @@ from typing import Any, cast
 import pytest
 
 from fencepost.client.types import TopicPartition
-from fencepost_lab.check.actors.crowd import ReadersLife, SendersLife, Stand, judge_readers, judge_senders, together
+from fencepost_lab.check.actors.crowd import (
+    ReadersLife,
+    ReportedPosition,
+    SendersLife,
+    judge_readers,
+    judge_senders,
+    together,
+)
 from fencepost_lab.check.history import RecordRead
 from fencepost_lab.check.options import Profile, SimulationOptions
 from fencepost_lab.check.plants import PLANTS
@@ -48,9 +55,9 @@ def test_what_readers_were_given_is_compared_with_the_log(life: ReadersLife, tol
 
 def test_a_position_may_be_behind_gaps_and_not_behind_records() -> None:
     life = story(0, 1)
-    life.stands = [Stand(PLACE, 1, 1, "positions()"), Stand(PLACE, 3, 2, "positions()")]
+    life.reports = [ReportedPosition(PLACE, 1, 1, "positions()"), ReportedPosition(PLACE, 3, 2, "positions()")]
     assert judge_readers([life], LOG, compacted=False) == []
-    life.stands.append(Stand(PLACE, 4, 2, "committed()"))
+    life.reports.append(ReportedPosition(PLACE, 4, 2, "committed()"))
     (found,) = judge_readers([life], LOG, compacted=False)
     assert found.check == "position_ahead"
     assert "committed() said t-0@4 when [3] had not been given out" in found.detail

@@ -153,5 +153,5 @@ def test_the_sink_is_simulated_too() -> None:
     run = SPARK.run(4, options)
     assert (run.world, run.anomalies) == ("spark", [])
     assert run.options["network.request_lost_chance"] == 0
-    fewer = list(SPARK.smaller(SPARK.changed(options, ["spark.strike_chance=0.1"])))
-    assert any(one.spark.strike_chance == 0 for one in fewer)
+    fewer = list(SPARK.smaller(SPARK.changed(options, ["spark.fault_chance=0.1"])))
+    assert any(one.spark.fault_chance == 0 for one in fewer)

@@ -8,7 +8,7 @@ from fencepost_lab.check.net import NetworkFaults
 from fencepost_lab.check.plants import PLANTS, planted
 from fencepost_lab.check.plants.plant import Patches
 from fencepost_lab.check.plants.sink import commits_do_not_look
-from fencepost_lab.check.sink_world import STRIKES, Brokers, SinkFaults, SinkReport, run_sink_world
+from fencepost_lab.check.sink_world import FAULT_KINDS, Brokers, SinkFaults, SinkReport, run_sink_world
 from fencepost_lab.check.spark_driver import SparkFaults
 
 ROWS = 40
@@ -29,10 +29,10 @@ def storm(
         step_timeout_ms=5_000,
         sinks=1,
         spark=SparkFaults(
-            strike_chance=0.15,
-            driver_strike_chance=0.3,
+            fault_chance=0.15,
+            driver_fault_chance=0.3,
             second_driver_chance=0.4,
-            twin_chance=0.3,
+            speculation_chance=0.3,
             broken_rows_chance=0.1,
             stop_chance=0.1,
             damage_chance=damage_chance,
@@ -74,14 +74,14 @@ def test_the_output_is_the_input_in_a_storm(brokers: Brokers) -> None:
     for seed in range(301, 331):
         report = run_sink_world(seed, rows=ROWS, faults=storm(brokers))
         check_whole(report)
-        strikes |= report.happened.keys() & set(STRIKES.values())
+        strikes |= report.happened.keys() & set(FAULT_KINDS.values())
         ends |= report.ends.keys()
         winners = {winner for decision in report.history.decisions for winner in decision.winners}
         inherited += len(winners) - len({transactional_id for transactional_id, *_ in winners})
-        if seed > 302 and strikes == set(STRIKES.values()):
+        if seed > 302 and strikes == set(FAULT_KINDS.values()):
             break
     assert inherited > 0
-    assert strikes == set(STRIKES.values())
+    assert strikes == set(FAULT_KINDS.values())
     assert {"ProcessLost", "SupersededError"} <= ends
 
 

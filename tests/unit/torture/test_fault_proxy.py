@@ -6,11 +6,11 @@ import pytest
 
 import fencepost
 import fencepost.testing
-from fencepost_lab.torture.fault_proxy import FaultProxy, Lottery
+from fencepost_lab.torture.fault_proxy import FaultDraw, FaultProxy
 
 
-def quiet() -> Lottery:
-    lottery = Lottery(1, one_in=1)
+def quiet() -> FaultDraw:
+    lottery = FaultDraw(1, one_in=1)
     lottery.enabled = False
     return lottery
 
@@ -42,10 +42,10 @@ def test_what_goes_one_way_only_is_done_and_not_answered(fencepost_broker: fence
     host, _, port = fencepost_broker.bootstrap_servers.rpartition(":")
     with FaultProxy((host, int(port)), quiet()) as proxy, fencepost.Producer(f"127.0.0.1:{proxy.port}") as producer:
         producer.send("orders", b"1").result()
-        proxy.one_way = True
+        proxy.is_one_way = True
         delivery = producer.send("orders", b"2")
         while len(fencepost.testing.read_all(fencepost_broker, "orders")) < 2:
             assert not delivery.done()
         assert not delivery.done()
-        proxy.one_way = False
+        proxy.is_one_way = False
         assert delivery.result().offset == 1

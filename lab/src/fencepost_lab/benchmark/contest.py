@@ -110,7 +110,7 @@ class Contest:
             *(self.used_us.get(name, []), self.used_us.get(peer, [])),
         )
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return all figures, for JSON."""
         return {
             "unit": self.unit,
@@ -127,8 +127,8 @@ class Contest:
         for name in sorted(self.rates):
             rates = self.rates[name]
             middle = statistics.median(rates)
-            told = (f"{name:34}", f"{figure(middle):>22}", f"{figure(min(rates)):>12}", f"{figure(max(rates)):>12}")
-            lines.append(f"{' '.join(told)} {middle / base:7.2f}x")
+            cells = (f"{name:34}", f"{figure(middle):>22}", f"{figure(min(rates)):>12}", f"{figure(max(rates)):>12}")
+            lines.append(f"{' '.join(cells)} {middle / base:7.2f}x")
         return "\n".join(lines)
 
 

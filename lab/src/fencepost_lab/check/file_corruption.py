@@ -36,14 +36,14 @@ PATIENCE_MS: Final = 60_000
 class FileCorruption:
     """Damages the files of `FRAGILE`, whose feeders record their sends.
 
-    The chances are per start of the broker; `struck` is called with the kind and the details of a fault.
+    The chances are per start of the broker; `corrupted` is called with the kind and the details of a fault.
     """
 
     def __init__(
         self,
         disk: MemoryDisk,
         chance: Random,
-        struck: Callable[[str, str], None],
+        corrupted: Callable[[str, str], None],
         *,
         flip: float,
         restore: float,
@@ -51,20 +51,20 @@ class FileCorruption:
     ) -> None:
         self._disk = disk
         self._chance = chance
-        self._struck = struck
+        self._corrupted = corrupted
         self._flip = flip
         self._restore = restore
         self._sent = sent
         self._acknowledged = 0
-        self._acknowledged_at_strike = -1
+        self._acknowledged_at_damage = -1
         self._refused = 0
         self._backup: Mapping[str, bytes] = {}
 
     def is_met(self) -> bool:
         """Return true if a record was acknowledged since the damage: then the broker has opened the partition."""
-        return self._acknowledged_at_strike < sum(write.acknowledged for write in self._sent())
+        return self._acknowledged_at_damage < sum(write.acknowledged for write in self._sent())
 
-    def strike(self, *, killed: bool) -> None:
+    def corrupt(self, *, killed: bool) -> None:
         """Damage the files by chance before the broker's next start. `killed`: the last stop was not a power loss."""
         before, self._acknowledged = self._acknowledged, sum(write.acknowledged for write in self._sent())
         refused, self._refused = self._refused, self._disk.not_overwritten[RECOVERY_POINTS]
@@ -75,23 +75,23 @@ class FileCorruption:
         if not killed or self._acknowledged == before or self._refused != refused:
             return
         if self._chance.random() < self._restore:
-            self._struck("files damaged", f"{DIRECTORY}: an older copy is put back")
+            self._corrupted("files damaged", f"{DIRECTORY}: an older copy is put back")
             self._disk.put_tree(DIRECTORY, self._backup)
-            self._acknowledged_at_strike = self._acknowledged
+            self._acknowledged_at_damage = self._acknowledged
         elif self._chance.random() < self._flip:
             paths = sorted(path for path, data in found.items() if data)
             path = self._chance.choice([path for path in paths if path.endswith(".log")] or paths)
             position, bit = self._chance.randrange(len(found[path])), self._chance.randrange(8)
-            self._struck("files damaged", f"{path}: bit {bit} of byte {position} of {len(found[path])} flips")
+            self._corrupted("files damaged", f"{path}: bit {bit} of byte {position} of {len(found[path])} flips")
             self._disk.flip_bit(path, position, bit)
-            self._acknowledged_at_strike = self._acknowledged
+            self._acknowledged_at_damage = self._acknowledged
 
 
 async def judge_fragile(admin: AdminCore, sent: Iterable[SentRecord]) -> list[Anomaly]:
     """Read every offset of the topic. Find unreported losses and records that no client sent. Raises KafkaError."""
     ends = await admin.list_offsets({FRAGILE: LATEST}, isolation=Isolation.READ_UNCOMMITTED)
     read: dict[int, str] = {}
-    told: set[int] = set()
+    reported_offsets: set[int] = set()
     offset, end = 0, ends[FRAGILE].offset
     while offset < end:
         try:
@@ -102,7 +102,7 @@ async def judge_fragile(admin: AdminCore, sent: Iterable[SentRecord]) -> list[An
                     offset = at + 1
             offset = end
         except CorruptRecordError:
-            told.add(offset)
+            reported_offsets.add(offset)
             offset += 1
     values = {write.value for write in sent}
     found = [
@@ -111,6 +111,6 @@ async def judge_fragile(admin: AdminCore, sent: Iterable[SentRecord]) -> list[An
             f"{write.value} was acknowledged at offset {write.offset}, where {read.get(write.offset)!r} is",
         )
         for write in sent
-        if write.acknowledged and write.offset not in told and read.get(write.offset) != write.value
+        if write.acknowledged and write.offset not in reported_offsets and read.get(write.offset) != write.value
     ]
     return found + [Anomaly("foreign", f"{value!r} at {at}") for at, value in read.items() if value not in values]

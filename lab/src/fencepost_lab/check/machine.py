@@ -50,16 +50,16 @@ class MachineFaults:
 class Machine:
     """The simulated machine.
 
-    `wall_ms` is its adjustable clock. `struck` is called with the kind and details of each fault.
+    `wall_ms` is its adjustable clock. `on_fault` is called with the kind and details of each fault.
     """
 
     def __init__(
-        self, scheduler: Scheduler, disk: MemoryDisk, chance: Random, struck: Callable[[str, str], None]
+        self, scheduler: Scheduler, disk: MemoryDisk, chance: Random, on_fault: Callable[[str, str], None]
     ) -> None:
         self._scheduler = scheduler
         self._disk = disk
         self._chance = chance
-        self._struck = struck
+        self._on_fault = on_fault
         self._set_by_ms = 0
         self._slow_sync = 0.0
         self._healed = False
@@ -73,7 +73,7 @@ class Machine:
         is_slow = self._slow_sync > 0 and self._chance.random() < self._slow_sync
         return self._chance.uniform(*(SLOW_SYNC_MS if is_slow else SYNC_MS))
 
-    async def strike_again_and_again(self, faults: MachineFaults) -> None:
+    async def inject_faults(self, faults: MachineFaults) -> None:
         """Draw faults until `heal`."""
         chance = self._chance
         self._slow_sync = faults.slow_sync
@@ -81,7 +81,7 @@ class Machine:
             await self._scheduler.sleep_ms(chance.uniform(*LOOK_MS))
             if self._healed:
                 return
-            for name, how_often, strike in (
+            for name, how_often, action in (
                 ("full", faults.full, partial(self._for_a_while, "is_full")),
                 ("read_only", faults.read_only, partial(self._for_a_while, "is_read_only")),
                 ("descriptors", faults.descriptors, partial(self._for_a_while, "is_out_of_descriptors")),
@@ -92,7 +92,7 @@ class Machine:
             ):
                 if chance.random() < how_often:
                     kind = "clock jumps" if name == "clock_jump" else "disk faults"
-                    self._struck(kind, f"machine: {name} {strike()}")
+                    self._on_fault(kind, f"machine: {name} {action()}")
 
     def heal(self) -> None:
         """End all faults. The clock keeps its offset."""

@@ -56,15 +56,15 @@ class SimServer(Protocol):
 
 
 class Network:
-    """All streams of one world. `struck` is called with the kind and place of each fault."""
+    """All streams of one world. `on_fault` is called with the kind and place of each fault."""
 
     def __init__(
-        self, scheduler: Scheduler, random: Random, faults: NetworkFaults, struck: Callable[[str, str], None]
+        self, scheduler: Scheduler, random: Random, faults: NetworkFaults, on_fault: Callable[[str, str], None]
     ) -> None:
         self.scheduler = scheduler
         self.random = random
         self.faults = faults
-        self.struck = struck
+        self.on_fault = on_fault
         self._servers: dict[tuple[str, int], SimServer] = {}
         self._next_connection = 0
         self.late_until_ms = 0.0
@@ -97,7 +97,7 @@ class Network:
             return self.random.uniform(faults.delay_ms_at_most, faults.slow_ms_at_most)
         return self.random.uniform(faults.delay_ms_at_least, faults.delay_ms_at_most)
 
-    def strikes(self, chance: float) -> bool:
+    def draws_fault(self, chance: float) -> bool:
         return chance > 0 and self.random.random() < chance
 
 
@@ -118,12 +118,12 @@ class SimStream:
         if not self.open or connection is None:
             raise StreamClosed("the connection is closed")
         network, data = self._network, b"".join(buffers)
-        if network.strikes(network.faults.request_lost_chance):
-            network.struck("requests lost", f"request lost on connection {connection.number}")
+        if network.draws_fault(network.faults.request_lost_chance):
+            network.on_fault("requests lost", f"request lost on connection {connection.number}")
             network.scheduler.call_later(network.delay_ms(), connection.reset)
             return
         self._deliver_at = max(self._deliver_at, network.scheduler.now_ms() + network.delay_ms())
-        if network.strikes(network.faults.late_chance):
+        if network.draws_fault(network.faults.late_chance):
             self._deliver_late(connection, data)
             return
         network.scheduler.call_at(self._deliver_at, lambda: connection.deliver(data))
@@ -132,7 +132,7 @@ class SimStream:
         """Break the client's connection, but deliver the bytes already sent."""
         network = self._network
         delay_ms = network.random.uniform(0.0, network.faults.late_ms_at_most)
-        network.struck("requests late", f"request late by {delay_ms:.0f} ms on connection {connection.number}")
+        network.on_fault("requests late", f"request late by {delay_ms:.0f} ms on connection {connection.number}")
         self.connection = None  # closing this end does not reach the other one
         network.scheduler.call_later(network.delay_ms(), self.broken)
         arrives_ms = self._deliver_at + delay_ms
@@ -206,8 +206,8 @@ class ServerConnection:
         if not self.open:
             return
         network = self._network
-        if network.strikes(network.faults.reply_lost_chance):
-            network.struck("replies lost", f"reply lost on connection {self.number}")
+        if network.draws_fault(network.faults.reply_lost_chance):
+            network.on_fault("replies lost", f"reply lost on connection {self.number}")
             self.reset()
             return
         self._untaken += len(data)

@@ -119,7 +119,7 @@ class SimulationOptions:
     resetting_chance: float = 0.0
     second_poll_chance: float = 0.15
     gather_ms: int = 0
-    heedless_chance: float = 0.5
+    careless_chance: float = 0.5
     shrink_interval_ms: float = 0.0
     outage_ms: float = 0.0
     transaction_timeout_ms: int = 0

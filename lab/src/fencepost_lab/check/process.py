@@ -36,8 +36,8 @@ class ProcessClock(Scheduler):
         self.unfinished = outer.unfinished
         self._outer = outer
         self._held: list[Action] = []
-        self._steps_to_strike = 0
-        self._strike: Action | None = None
+        self._steps_left = 0
+        self._call: Action | None = None
         self.frozen = False
         self.dead = False
 
@@ -53,9 +53,9 @@ class ProcessClock(Scheduler):
     def call_at(self, time_ms: float, action: Action) -> None:
         self._outer.call_at(time_ms, lambda: self._run(action))
 
-    def strike_after(self, steps: int, strike: Action) -> None:
-        """Call `strike` before the process's n-th step from now."""
-        self._steps_to_strike, self._strike = steps, strike
+    def call_after_steps(self, steps: int, call: Action) -> None:
+        """Call `call` before the process's n-th step from now."""
+        self._steps_left, self._call = steps, call
 
     def freeze(self) -> None:
         """Hold back all actions that become due."""
@@ -72,12 +72,12 @@ class ProcessClock(Scheduler):
         self._held, self.dead = [], True
 
     def _run(self, action: Action) -> None:
-        strike = self._strike
-        if strike is not None and not self.frozen:
-            self._steps_to_strike -= 1
-            if self._steps_to_strike <= 0:
-                self._strike = None
-                strike()
+        call = self._call
+        if call is not None and not self.frozen:
+            self._steps_left -= 1
+            if self._steps_left <= 0:
+                self._call = None
+                call()
         if self.dead:
             return
         if self.frozen:
@@ -116,7 +116,7 @@ class Process:
         number: int = 0,
     ) -> None:
         self.name = name
-        self.who = f"{name}.{number}"
+        self.life_name = f"{name}.{number}"
         self.clock = ProcessClock(network.scheduler)
         self.runtime = ProcessRuntime(network, random, self.clock, ahead_ms)
         self.admin = AdminCore(Cluster(self.runtime, AdminConfig(bootstrap_servers=bootstrap)))

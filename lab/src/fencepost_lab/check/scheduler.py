@@ -111,7 +111,7 @@ class SimTask:
             raise self.error
         return self._finished._value
 
-    def bury(self) -> None:
+    def close(self) -> None:
         """Close the coroutine now, because nothing will resume it.
 
         Otherwise garbage collection would close it at an arbitrary time.
@@ -237,11 +237,11 @@ class Scheduler:
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> SimTask:
         return SimTask(self, coroutine)
 
-    def bury(self) -> None:
+    def close(self) -> None:
         """End the world: close all its tasks."""
         while self.unfinished:
             task, _ = self.unfinished.popitem()
-            task.bury()
+            task.close()
 
     async def sleep_ms(self, ms: float) -> None:
         woken: SimFuture[None] = SimFuture()

@@ -169,9 +169,9 @@ class SimBroker:
         was_scarce = self._answers.is_scarce
         self._answers.note(self._scheduler.now_ms(), connection.number, connection.untaken_bytes)
         if self._answers.is_scarce and not was_scarce:
-            self._scheduler.call_later(LOOK_MS, partial(self._ease, self._answers))
+            self._scheduler.call_later(LOOK_MS, partial(self._disconnect_slow, self._answers))
 
-    def _ease(self, answers: Answers) -> None:
+    def _disconnect_slow(self, answers: Answers) -> None:
         """Disconnect clients that do not read while too many answer bytes are unread."""
         if answers is not self._answers:
             return
@@ -179,7 +179,7 @@ class SimBroker:
             self._trace(f"connection {number} is closed: its client does not take its answers")
             self._connections[number].reset()
         if answers.is_scarce:
-            self._scheduler.call_later(LOOK_MS, partial(self._ease, answers))
+            self._scheduler.call_later(LOOK_MS, partial(self._disconnect_slow, answers))
 
     def _new_answers(self) -> Answers:
         return Answers(self.config.number("queued.max.response.bytes"))
@@ -195,7 +195,7 @@ class SimBroker:
             core.time_jumped(now_ms, jump_ms)
         return now_ms
 
-    def _tell(self, what: str, error: Exception) -> None:
+    def _trace_failure(self, what: str, error: Exception) -> None:
         if isinstance(error, OSError):
             self._trace(f"{what}: {error}")
         else:
@@ -234,9 +234,9 @@ class SimBroker:
 
     def _failed(self, effect: Failed | WorkFailed) -> None:
         if isinstance(effect, WorkFailed):
-            self._tell(f"{effect.subject} failed", effect.error)
+            self._trace_failure(f"{effect.subject} failed", effect.error)
             return
-        self._tell("a request failed", effect.error)
+        self._trace_failure("a request failed", effect.error)
         connection = self._connections.get(effect.connection_id)
         if connection is not None:
             connection.reset()
@@ -254,7 +254,7 @@ class SimBroker:
             self._trace("power cut")
             self.crash()
         except Exception as error:  # noqa: BLE001 (reported, and the broker stops, as the server does)
-            self._tell("the broker stops", error)
+            self._trace_failure("the broker stops", error)
             self.crash(power=False)
         else:
             self._perform(core)

@@ -49,9 +49,9 @@ class SimCluster:
         """Called while the broker is down, directly before its next start."""
         self.power_may_go: Callable[[], bool] = lambda: True
         """Called before each power loss. False turns it into a kill of the process."""
-        self.network = Network(self.scheduler, self.fork(), faults, self.strike)
+        self.network = Network(self.scheduler, self.fork(), faults, self.record_fault)
         self.disk = MemoryDisk()
-        self.machine = Machine(self.scheduler, self.disk, self.fork(), self.strike)
+        self.machine = Machine(self.scheduler, self.disk, self.fork(), self.record_fault)
         config = self.configured(settings)
         self.host = SimBroker(self.network, self.disk, config, self.fork(), self.trace, self.machine, found)
 
@@ -69,7 +69,7 @@ class SimCluster:
         if not self.over:
             self._lines.append(f"{self.scheduler.now_ms()} {line}")
 
-    def strike(self, kind: str, line: str) -> None:
+    def record_fault(self, kind: str, line: str) -> None:
         """Record and count a fault."""
         self.happened[kind] += 1
         self.trace(line)
@@ -95,7 +95,7 @@ class SimCluster:
     def end(self) -> None:
         """End the run and close all tasks."""
         self.over = True
-        self.scheduler.bury()
+        self.scheduler.close()
 
     async def start_host(self, *, power: bool = True) -> None:
         """Start the broker if it is down, repeatedly. A power cut during recovery counts as another crash."""
@@ -112,13 +112,13 @@ class SimCluster:
         self.at_rest()
         self.host.start()
 
-    def strike_machine(self, machine: MachineFaults) -> None:
+    def inject_machine_faults(self, machine: MachineFaults) -> None:
         """Draw these faults of the machine until the cluster is healed, and restart a broker that stopped."""
         if machine.any:
-            self.scheduler.spawn(self.machine.strike_again_and_again(machine))
-            self.scheduler.spawn(self._look_after_host())
+            self.scheduler.spawn(self.machine.inject_faults(machine))
+            self.scheduler.spawn(self._restart_if_stopped())
 
-    async def _look_after_host(self) -> None:
+    async def _restart_if_stopped(self) -> None:
         chance = self.fork()
         while not self.healed:
             await self.scheduler.sleep_ms(chance.uniform(*WATCHED_MS))
@@ -131,7 +131,7 @@ class SimCluster:
     def _is_healed(self) -> bool:
         return self.healed
 
-    async def crash_again_and_again(self, interval_ms: float, power_cut_chance: float, outage_ms: float = 0.0) -> None:
+    async def crash_repeatedly(self, interval_ms: float, power_cut_chance: float, outage_ms: float = 0.0) -> None:
         """Crash the broker about every `interval_ms` until the cluster is healed.
 
         `outage_ms`: longest downtime, if longer than usual.
@@ -147,7 +147,7 @@ class SimCluster:
             if self._is_healed():
                 return
             power = chance.random() >= KILLED_ONLY
-            self.strike("crashes", "crash" if power else "kill -9 of the broker")
+            self.record_fault("crashes", "crash" if power else "kill -9 of the broker")
             self._crash(power=power)
             await self.scheduler.sleep_ms(chance.uniform(1, max(min(400, interval_ms), outage_ms)))
             await self.start_host(power=power)

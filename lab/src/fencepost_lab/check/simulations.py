@@ -106,14 +106,14 @@ class SparkSimulation:
         """Draw the sink's faults, and turn off those that the profile excludes."""
         drawn = SinkFaults.draw(Random(f"sink options of {seed}"))
         if profile is Profile.LITE:
-            strikes = SparkFaults(
-                strike_chance=drawn.spark.strike_chance, driver_strike_chance=drawn.spark.driver_strike_chance
+            faults = SparkFaults(
+                fault_chance=drawn.spark.fault_chance, driver_fault_chance=drawn.spark.driver_fault_chance
             )
-            return replace(drawn, spark=strikes, network=NetworkFaults(), machine=MachineFaults())
+            return replace(drawn, spark=faults, network=NetworkFaults(), machine=MachineFaults())
         return drawn
 
     def changed(self, options: SinkFaults, given: Iterable[str]) -> SinkFaults:
-        """Return changed options. Names are those of `shown`, such as spark.strike_chance."""
+        """Return changed options. Names are those of `shown`, such as spark.fault_chance."""
         for text in given:
             name, _, value = text.partition("=")
             known = _flat(options)
@@ -141,9 +141,9 @@ class SparkSimulation:
             world.run()
         except SimulationStuck as error:
             world.report.anomalies.append(Anomaly("stuck", str(error)))
-        report, told = world.report, _flat(options)
+        report, flat_options = world.report, _flat(options)
         return SimulationRun(
-            self.name, seed, told, report.anomalies, report.trace, report.happened, report.simulated_ms
+            self.name, seed, flat_options, report.anomalies, report.trace, report.happened, report.simulated_ms
         )
 
 
@@ -151,11 +151,11 @@ SIMULATIONS: Final[tuple[Simulation, ...]] = (ClientsSimulation(), SparkSimulati
 
 
 def shrink(
-    simulation: Simulation, run: SimulationRun, options: Any, tell: Callable[[], None] = lambda: None
+    simulation: Simulation, run: SimulationRun, options: Any, say: Callable[[], None] = lambda: None
 ) -> tuple[Any, SimulationRun]:
     """Reduce the options as long as a check that found an anomaly in `run` still finds one.
 
-    Returns the options and their run. `tell` is called before each of the runs, of which there are at most 60.
+    Returns the options and their run. `say` is called before each of the runs, of which there are at most 60.
     """
     left = SHRINKING_RUNS_AT_MOST
     wanted, best = run.checks, run
@@ -166,7 +166,7 @@ def shrink(
             if not left:
                 break
             left -= 1
-            tell()
+            say()
             tried = simulation.run(run.seed, candidate)
             if wanted & tried.checks:
                 options, best, progress = candidate, tried, True

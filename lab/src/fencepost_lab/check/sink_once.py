@@ -36,11 +36,11 @@ def _of_batch(batch: BatchRecord, output: Counter[str], may_miss: bool) -> list[
     missing = [value for value in batch.values if not output[value]]
     if not missing:
         return []
-    told = f"batch {batch.number} of {batch.query}: {len(missing)} of {len(batch.values)} are missing: {missing[:5]}"
+    message = f"batch {batch.number} of {batch.query}: {len(missing)} of {len(batch.values)} are missing: {missing[:5]}"
     if batch.committed:
-        return [Anomaly("sink_missing", told)]
+        return [Anomaly("sink_missing", message)]
     if len(missing) < len(batch.values) and not may_miss:
-        return [Anomaly("sink_torn", told)]
+        return [Anomaly("sink_torn", message)]
     return []
 
 

@@ -39,9 +39,9 @@ from fencepost_lab.check.sim_cluster import SimCluster
 from fencepost_lab.check.sink_history import BatchRecord, DecisionRead, SinkHistory
 from fencepost_lab.check.sink_once import sink_once
 from fencepost_lab.check.spark_driver import Driver, QueryFailed, QueryStopped, SimCheckpoint, SparkFaults
-from fencepost_lab.check.spark_tasks import RowsBroken, SinkHands
+from fencepost_lab.check.spark_tasks import RowsFailed, SinkProcess
 
-__all__ = ["STRIKES", "Brokers", "SinkFaults", "SinkReport", "SinkWorld", "run_sink_world"]
+__all__ = ["FAULT_KINDS", "Brokers", "SinkFaults", "SinkReport", "SinkWorld", "run_sink_world"]
 
 TOPIC: Final = "out"
 PARTITIONS: Final = 2
@@ -52,7 +52,7 @@ RUN_MS_AT_MOST: Final = 20_000_000.0
 HEALED_MS_AT_MOST: Final = 2_000_000.0
 LATE_MS_AT_MOST: Final = 60_000.0
 NEVER_MS: Final = 900_000  # a transaction timeout in ms that no decided transaction of a run reaches
-STRIKES: Final = {
+FAULT_KINDS: Final = {
     "kill": "processes killed",
     "zombie": "processes taken for dead that go on",
     "stall": "processes held up",
@@ -117,10 +117,10 @@ class SinkFaults:
             step_timeout_ms=pick((5_000, 120_000)),
             sinks=pick((1, 1, 1, 2)),
             spark=SparkFaults(
-                strike_chance=pick((0.0, 0.05, 0.15)),
-                driver_strike_chance=pick((0.0, 0.1, 0.3)),
+                fault_chance=pick((0.0, 0.05, 0.15)),
+                driver_fault_chance=pick((0.0, 0.1, 0.3)),
                 second_driver_chance=pick((0.0, 0.1, 0.4)),
-                twin_chance=pick((0.0, 0.1, 0.4)),
+                speculation_chance=pick((0.0, 0.1, 0.4)),
                 broken_rows_chance=pick((0.0, 0.05, 0.2)),
                 stop_chance=pick((0.0, 0.1)),
                 damage_chance=pick((0.0, 0.0, 0.2)),
@@ -163,7 +163,7 @@ class SinkWorld:
         settings = dict(faults.brokers.settings)
         network = _copy(faults.network)
         self._cluster = SimCluster(
-            Random(self._random.getrandbits(64)), network, settings, self.report.trace, self._broke
+            Random(self._random.getrandbits(64)), network, settings, self.report.trace, self._record_defect
         )
         self._config = SinkConfig(
             transaction_timeout_ms=faults.transaction_timeout_ms, step_timeout_ms=faults.step_timeout_ms
@@ -191,12 +191,12 @@ class SinkWorld:
         self._processes.append(process)
         return process
 
-    def hands(self, process: Process, sink: str) -> SinkHands:
+    def sink_process(self, process: Process, sink: str) -> SinkProcess:
         abilities = self._given.brokers.abilities if self._given.brokers is Brokers.TWO_PHASE else None
         pool = self._inherited if self._given.inherits else OwnPool()
-        return SinkHands(process, sink, abilities, self._config, self._cluster.fork(), self.trace, pool)
+        return SinkProcess(process, sink, abilities, self._config, self._cluster.fork(), self.trace, pool)
 
-    def _broke(self, what: str) -> None:
+    def _record_defect(self, what: str) -> None:
         self.report.anomalies.append(Anomaly("defect", f"the broker: {what}"))
 
     def _ended(self, what: str, result: object) -> None:
@@ -205,26 +205,26 @@ class SinkWorld:
             loss = isinstance(result, PreparedTransactionLostError) and not self._may_lose
             if loss or isinstance(result, NEVER_RIGHT):
                 self.report.anomalies.append(Anomaly("sink_contradiction", f"{what}: {result}"))
-            if not isinstance(result, KafkaError | ProcessLost | RowsBroken | QueryFailed | QueryStopped):
+            if not isinstance(result, KafkaError | ProcessLost | RowsFailed | QueryFailed | QueryStopped):
                 self.report.anomalies.append(Anomaly("sink_defect", f"{what}: {type(result).__name__}: {result}"))
         else:
             self.trace(f"{what} ended")
 
-    def threaten(self, process: Process) -> None:
+    def schedule_fault(self, process: Process) -> None:
         """Strike the process at one of its next steps: a driver always, any other process by chance."""
         chance = self._cluster.fork()
         is_driver = process in self._drivers
-        if is_driver or chance.random() < self.faults.strike_chance:
+        if is_driver or chance.random() < self.faults.fault_chance:
             most = 30 if is_driver else chance.choice((12, 40, 120))
-            process.clock.strike_after(chance.randint(1, most), lambda: self._strike(process, chance))
+            process.clock.call_after_steps(chance.randint(1, most), lambda: self._inject(process, chance))
 
-    def _strike(self, process: Process, chance: Random) -> None:
+    def _inject(self, process: Process, chance: Random) -> None:
         if not process.busy or self._cluster.healed:
             return
-        kind = chance.choices(tuple(STRIKES), (0.3, 0.4, 0.15, 0.15))[0]
+        kind = chance.choices(tuple(FAULT_KINDS), (0.3, 0.4, 0.15, 0.15))[0]
         duration_ms = math.exp(chance.uniform(math.log(100), math.log(300_000)))
         how_long = f" for {duration_ms:.0f} ms" if kind in ("zombie", "stall") else ""
-        self._cluster.strike(STRIKES[kind], f"{kind} {process.name}{how_long}")
+        self._cluster.record_fault(FAULT_KINDS[kind], f"{kind} {process.name}{how_long}")
         later = self._cluster.scheduler.call_later
         if kind == "kill":
             driver = self._drivers.get(process)
@@ -253,9 +253,9 @@ class SinkWorld:
         setup = self.process("setup")
         cluster.wait_for(setup.runtime.spawn(self._create_topic(setup)), HEALED_MS_AT_MOST)
         given = self._given
-        cluster.strike_machine(given.machine)
+        cluster.inject_machine_faults(given.machine)
         if given.crash_interval_ms:
-            cluster.scheduler.spawn(cluster.crash_again_and_again(given.crash_interval_ms, given.power_cut_chance))
+            cluster.scheduler.spawn(cluster.crash_repeatedly(given.crash_interval_ms, given.power_cut_chance))
         watcher = self.process("watcher")
         watching = watcher.start("watch", lambda: self._watch(watcher))
         queries = [cluster.scheduler.spawn(self._supervise(checkpoint)) for checkpoint in self._checkpoints]
@@ -311,8 +311,8 @@ class SinkWorld:
                 self._stop(checkpoint)
                 checkpoint.damage(chance.choice((1, 1, 2, 4)))
                 left = sorted(checkpoint.offsets)
-                told = f"the checkpoint of {checkpoint.query} has lost batches: {left} left"
-                self._cluster.strike("files damaged", told)
+                message = f"the checkpoint of {checkpoint.query} has lost batches: {left} left"
+                self._cluster.record_fault("files damaged", message)
             await sleep_ms(chance.uniform(10, 2_000))
 
     def _stop(self, checkpoint: SimCheckpoint) -> None:
@@ -396,9 +396,9 @@ class SinkWorld:
         history, scheduler = self.report.history, self._cluster.scheduler
         process = self.process("resolver")
         for checkpoint in self._checkpoints:
-            hands = self.hands(process, checkpoint.sink)
+            sink_process = self.sink_process(process, checkpoint.sink)
             try:
-                await process.start("open", hands.open)
+                await process.start("open", sink_process.open)
             except PreparedTransactionLostError:
                 history.lost.add(checkpoint.query)
             except KafkaError as error:

@@ -20,7 +20,7 @@ from fencepost.spark.errors import CheckpointRolledBackError, SinkContradictionE
 from fencepost.spark.sink.decision import Decision, SourceOffsets
 from fencepost_lab.check.process import Process, ProcessLost
 from fencepost_lab.check.scheduler import SimFuture
-from fencepost_lab.check.spark_tasks import RowsBroken, SinkHands, TaskInput
+from fencepost_lab.check.spark_tasks import RowsFailed, SinkProcess, TaskInput
 
 __all__ = ["Driver", "DriverWorld", "QueryFailed", "QueryStopped", "SimCheckpoint", "SparkFaults"]
 
@@ -37,12 +37,12 @@ class QueryStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SparkFaults:
-    """Chances of faults. `strike_chance` is for each piece of work of a process, the others are for a batch or task."""
+    """Chances of faults. `fault_chance` is for each piece of work of a process, the others are for a batch or task."""
 
-    strike_chance: float = 0.0
-    driver_strike_chance: float = 0.0
+    fault_chance: float = 0.0
+    driver_fault_chance: float = 0.0
     second_driver_chance: float = 0.0
-    twin_chance: float = 0.0
+    speculation_chance: float = 0.0
     broken_rows_chance: float = 0.0
     stop_chance: float = 0.0
     damage_chance: float = 0.0
@@ -115,9 +115,9 @@ class DriverWorld(Protocol):
 
     def process(self, name: str) -> Process: ...
 
-    def hands(self, process: Process, sink: str) -> SinkHands: ...
+    def sink_process(self, process: Process, sink: str) -> SinkProcess: ...
 
-    def threaten(self, process: Process) -> None:
+    def schedule_fault(self, process: Process) -> None:
         """Schedule a random fault for the process."""
         ...
 
@@ -127,7 +127,7 @@ class DriverWorld(Protocol):
 @dataclass(slots=True)
 class _WorkerProcess:
     process: Process
-    hands: SinkHands
+    sink_process: SinkProcess
 
 
 class Driver:
@@ -141,7 +141,7 @@ class Driver:
         self._chance = chance
         self._parallelism = chance.randint(1, 4)
         self._made = 0
-        self._told: CheckpointRolledBackError | None = None
+        self._reported_error: CheckpointRolledBackError | None = None
         self._children: list[Process] = []
         self._planner: _WorkerProcess | None = None
         self._committer: _WorkerProcess | None = None
@@ -187,19 +187,19 @@ class Driver:
         await self.process.runtime.sleep_ms(self._chance.uniform(1, 20))
 
     async def _batch(self, batch: int) -> None:
-        if self._chance.random() < self._world.faults.driver_strike_chance:
-            self._world.threaten(self.process)
+        if self._chance.random() < self._world.faults.driver_fault_chance:
+            self._world.schedule_fault(self.process)
         stop = self._chance.random() < self._world.faults.stop_chance
         stop_in_write = stop and self._chance.random() < 0.5
         self._planner = self._worker("planner", self._planner if self._chance.random() < 0.8 else None)
-        opened = await self._planner.process.start("open", self._planner.hands.open)
+        opened = await self._planner.process.start("open", self._planner.sink_process.open)
         planned = self.checkpoint.shown(batch)
         messages = await self._tasks(opened, batch, stop_in_write)
         failed = [message for message in messages if message is None]
         if failed:
             await self._abort(messages, opened)
-            if self._told is not None:
-                raise self._told
+            if self._reported_error is not None:
+                raise self._reported_error
             raise QueryStopped if stop_in_write else QueryFailed(f"tasks of batch {batch} failed")
         worker = self._committer = self._worker("committer", self._committer)
 
@@ -208,7 +208,7 @@ class Driver:
             return now if planned is not None and now is not None and now.batch == planned.batch else None
 
         try:
-            await worker.process.start(f"commit {batch}", lambda: worker.hands.commit(batch, messages, saved))
+            await worker.process.start(f"commit {batch}", lambda: worker.sink_process.commit(batch, messages, saved))
         except (KafkaError, ProcessLost):
             self._committer = None
             await self._abort(messages, opened)
@@ -219,7 +219,7 @@ class Driver:
     async def _abort(self, messages: list[bytes | None], opened: bytes) -> None:
         worker = self._committer = self._worker("committer", self._committer)
         try:
-            await worker.process.start("abort", lambda: worker.hands.abort(messages, opened))
+            await worker.process.start("abort", lambda: worker.sink_process.abort(messages, opened))
         except SinkContradictionError:
             raise
         except (KafkaError, ProcessLost) as error:  # the first failure fails the query
@@ -259,10 +259,10 @@ class Driver:
             )
             race = _Race(stop_at if stop else None, runtime.now_ms)
             runners = [self._attempt(opened, task, race)]
-            if chance.random() < faults.twin_chance:
-                runtime.spawn(self._twin(opened, task, race, chance.uniform(0, 150)))
+            if chance.random() < faults.speculation_chance:
+                runtime.spawn(self._speculate(opened, task, race, chance.uniform(0, 150)))
             message = await race.winner
-            self._end_losers(runners + race.twins)
+            self._end_losers(runners + race.copies)
             if message is not None:
                 return message
             if stop and runtime.now_ms() >= stop_at:
@@ -272,16 +272,18 @@ class Driver:
     def _attempt(self, opened: bytes, task: TaskInput, race: _Race) -> _WorkerProcess:
         worker = self._worker("task", self._idle_executor())
         self._executors.append(worker)
-        done = worker.process.start(f"write {task.batch}/{task.partition}", lambda: worker.hands.write(opened, task))
+        done = worker.process.start(
+            f"write {task.batch}/{task.partition}", lambda: worker.sink_process.write(opened, task)
+        )
         race.enter()
 
         async def watch() -> None:
             try:
                 race.arrived(await done)
-            except (KafkaError, ProcessLost, RowsBroken) as error:
+            except (KafkaError, ProcessLost, RowsFailed) as error:
                 self._world.trace(f"{worker.process.name} failed: {type(error).__name__}")
                 if isinstance(error, CheckpointRolledBackError):
-                    self._told = error
+                    self._reported_error = error
                 race.fell()
 
         self.process.runtime.spawn(watch())
@@ -289,10 +291,10 @@ class Driver:
             self.process.runtime.spawn(self._stop(worker, race))
         return worker
 
-    async def _twin(self, opened: bytes, task: TaskInput, race: _Race, delay_ms: float) -> None:
+    async def _speculate(self, opened: bytes, task: TaskInput, race: _Race, delay_ms: float) -> None:
         await self.process.runtime.sleep_ms(delay_ms)
         if not race.winner.done():
-            race.twins.append(self._attempt(opened, task, race))
+            race.copies.append(self._attempt(opened, task, race))
 
     async def _stop(self, worker: _WorkerProcess, race: _Race) -> None:
         await self.process.runtime.sleep_ms(max((race.stop_at or 0) - self.process.runtime.now_ms(), 0))
@@ -320,8 +322,8 @@ class Driver:
             self._made += 1
             process = self._world.process(f"{self._name}.{role}{self._made}")
             self._children.append(process)
-            known = _WorkerProcess(process, self._world.hands(process, self.checkpoint.sink))
-        self._world.threaten(known.process)
+            known = _WorkerProcess(process, self._world.sink_process(process, self.checkpoint.sink))
+        self._world.schedule_fault(known.process)
         return known
 
     def leave_children(self) -> None:
@@ -340,7 +342,7 @@ class _Race:
 
     def __init__(self, stop_at: float | None, now_ms: Callable[[], int]) -> None:
         self.winner: SimFuture[bytes | None] = SimFuture()
-        self.twins: list[_WorkerProcess] = []
+        self.copies: list[_WorkerProcess] = []
         self.stop_at = stop_at
         self._running = 0
 

@@ -26,7 +26,7 @@ from fencepost_lab.check.process import Process
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RowsBroken", "SinkHands", "TaskInput"]
+__all__ = ["RowsFailed", "SinkProcess", "TaskInput"]
 
 T = TypeVar("T")
 OwnStep = Callable[[Any], Coroutine[Any, Any, object]]
@@ -34,7 +34,7 @@ OwnStep = Callable[[Any], Coroutine[Any, Any, object]]
 BATCH_BYTES: Final = 400
 
 
-class RowsBroken(Exception):
+class RowsFailed(Exception):
     """The code that produces a row failed after earlier rows were written."""
 
 
@@ -51,7 +51,7 @@ class TaskInput:
     pause_ms: float = 0.0
 
 
-class SinkHands:
+class SinkProcess:
     """The sink's code in one process. `abilities` None: the sink asks the broker."""
 
     def __init__(
@@ -157,7 +157,7 @@ class SinkHands:
                 await send_rows(producer, task.topic, rows, self._config.decision_topic)
                 await self._process.runtime.sleep_ms(task.pause_ms)
             if task.breaks:
-                raise RowsBroken(f"batch {task.batch}, partition {task.partition}")
+                raise RowsFailed(f"batch {task.batch}, partition {task.partition}")
             await producer.flush()
         finally:
             producer.stop()

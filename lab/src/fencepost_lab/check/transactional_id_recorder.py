@@ -20,7 +20,7 @@ from fencepost_lab.check.history.operations import Begin, Init, Operation
 from fencepost_lab.check.history.recorder import Recorder
 from fencepost_lab.check.scheduler import TaskCancelled
 
-__all__ = ["TransactionalIdRecorder", "told_of_fencing"]
+__all__ = ["TransactionalIdRecorder", "reports_fencing"]
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ TELL_OF_FENCING: Final = (
 )
 
 
-def told_of_fencing(error: BaseException | None) -> bool:
+def reports_fencing(error: BaseException | None) -> bool:
     """Return true if an error says that the producer's epoch is old, or that its transaction timed out."""
     while error is not None:
         if isinstance(error, TELL_OF_FENCING):
@@ -65,7 +65,7 @@ class TransactionalIdRecorder:
         try:
             answer = await work()
         except (KafkaError, TaskCancelled) as error:
-            self._recorder.unknown(operation, error, fenced=told_of_fencing(error))
+            self._recorder.unknown(operation, error, fenced=reports_fencing(error))
             raise
         self._recorder.ok(operation)
         if isinstance(operation, Init):
@@ -78,7 +78,7 @@ class TransactionalIdRecorder:
 
     def ended(self, operation: Operation, error: BaseException | None = None, *, done: bool = True) -> None:
         """Record the end of an operation. `done` is false if its outcome is unknown."""
-        words, fenced = "" if error is None else str(error), told_of_fencing(error)
+        words, fenced = "" if error is None else str(error), reports_fencing(error)
         if done:
             self._recorder.ok(operation, error=words, fenced=fenced)
         else:

@@ -20,7 +20,7 @@ from fencepost.client.admin.core import AdminCore
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
-from fencepost_lab.check.actors.actor import FLEETING, Actor, ApplicationBroke
+from fencepost_lab.check.actors.actor import FLEETING, Actor, ApplicationError
 from fencepost_lab.check.actors.copier import COPIES_OF, GROUP, INPUT, OUTPUT, OUTPUT_PARTITIONS, Copier
 from fencepost_lab.check.actors.crowd import Readers, Senders, judge_readers, judge_senders
 from fencepost_lab.check.actors.decider import Decider
@@ -121,9 +121,9 @@ class World:
         self.ends: dict[TopicPartition, int] = {}
         self._settings = {**BROKER, **(COMPACTING if options.compacted else {})}
         self._settings["transaction.version"] = options.transaction_version
-        self.cluster = SimCluster(random, options.network(), self._settings, self.report.trace, self._broke)
+        self.cluster = SimCluster(random, options.network(), self._settings, self.report.trace, self._record_defect)
         self.trace = self.cluster.trace
-        self.strike = self.cluster.strike
+        self.record_fault = self.cluster.record_fault
         self.now_ms = self.cluster.scheduler.now_ms
         self._began_ms = self.now_ms()
         self._processes: list[Process] = []
@@ -147,7 +147,7 @@ class World:
         self.mutes = [SlowReader(self, f"m{number}", self.cluster.fork()) for number in range(options.mutes)]
         self._fragile = [Feeder(self, "fragile", self.cluster.fork(), FRAGILE)] if options.fragile else []
         self._corruption = FileCorruption(
-            *(self.cluster.disk, self.cluster.fork(), self.strike),
+            *(self.cluster.disk, self.cluster.fork(), self.record_fault),
             flip=options.flip_chance,
             restore=options.restore_chance,
             sent=self._sent_to_fragile,
@@ -164,7 +164,7 @@ class World:
     # --- used by actors ---
 
     @property
-    def storming(self) -> bool:
+    def has_faults(self) -> bool:
         return not self.cluster.healed
 
     @property
@@ -186,12 +186,12 @@ class World:
         """Report an exception that ended a piece of work as a defect, unless calls are documented to raise it."""
         if (
             isinstance(result, BaseException)
-            and not isinstance(result, KafkaError | ApplicationBroke)
+            and not isinstance(result, KafkaError | ApplicationError)
             and not self.cluster.over
         ):
             self.found("defect", f"{what}: {type(result).__name__}: {result}")
 
-    def _broke(self, what: str) -> None:
+    def _record_defect(self, what: str) -> None:
         """Report a defect of the broker."""
         self.found("defect", f"the broker: {what}")
 
@@ -199,39 +199,39 @@ class World:
         self.trace(f"{check}: {detail}")
         self.report.anomalies.append(Anomaly(check, detail))
 
-    def threaten(self, process: Process) -> None:
-        self._threaten_later(process, self.cluster.fork())
+    def schedule_fault(self, process: Process) -> None:
+        self._schedule_faults(process, self.cluster.fork())
 
-    def _threaten_later(self, process: Process, chance: Random) -> None:
+    def _schedule_faults(self, process: Process, chance: Random) -> None:
         """Strike the process about every second of its life, before one of its next steps."""
         options = self.options
         if options.kill_chance or options.pause_chance:
-            self.cluster.scheduler.call_later(chance.uniform(0, 2_000), lambda: self._threaten(process, chance))
+            self.cluster.scheduler.call_later(chance.uniform(0, 2_000), lambda: self._inject_later(process, chance))
 
-    def _threaten(self, process: Process, chance: Random) -> None:
-        if not self.storming or not process.busy:
+    def _inject_later(self, process: Process, chance: Random) -> None:
+        if not self.has_faults or not process.busy:
             return
         options, dice = self.options, chance.random()
         if dice < options.kill_chance:
-            process.clock.strike_after(chance.randint(1, 60), lambda: self.kill(process))
+            process.clock.call_after_steps(chance.randint(1, 60), lambda: self.kill(process))
         elif dice < options.kill_chance + options.pause_chance:
-            process.clock.strike_after(chance.randint(1, 60), lambda: self.pause(process))
-        self._threaten_later(process, chance)
+            process.clock.call_after_steps(chance.randint(1, 60), lambda: self.pause(process))
+        self._schedule_faults(process, chance)
 
     def kill(self, process: Process) -> None:
-        if self.storming and process.busy:
-            self.strike("clients killed", f"kill {process.name}")
+        if self.has_faults and process.busy:
+            self.record_fault("clients killed", f"kill {process.name}")
             process.kill()
 
     def pause(self, process: Process) -> None:
         chance = self._pauses
-        if not self.storming or not process.busy:
+        if not self.has_faults or not process.busy:
             return
         least, most = PAUSE_MS
         for_ms = math.exp(chance.uniform(math.log(least), math.log(most)))
         is_replaced = chance.random() < 0.6
         replaced = ", and replace it" if is_replaced else ""
-        self.strike("clients held up", f"pause {process.name} for {for_ms:.0f} ms{replaced}")
+        self.record_fault("clients held up", f"pause {process.name} for {for_ms:.0f} ms{replaced}")
         process.freeze(for_ms)
         if is_replaced:
             self.cluster.scheduler.call_later(chance.uniform(0, for_ms), process.lose)
@@ -285,11 +285,11 @@ class World:
     def _while_down(self) -> None:
         host, chance = self.cluster.host, self._resetting
         if self._fragile:
-            self._corruption.strike(killed=not host.lost_power)
+            self._corruption.corrupt(killed=not host.lost_power)
         if self.options.resetting_chance and chance.random() < self.options.resetting_chance:
             name, values = chance.choice(RESETTINGS)
             self._settings[name] = chance.choice(values)
-            self.strike("settings changed", f"from this start on {name} is {self._settings[name]}")
+            self.record_fault("settings changed", f"from this start on {name} is {self._settings[name]}")
             host.config = self.cluster.configured(self._settings)
 
     # --- the run ---
@@ -306,10 +306,10 @@ class World:
         cluster.host.start()
         cluster.wait_for(cluster.scheduler.spawn(self._create_topics()), SETUP_MS_AT_MOST)
         self._began_ms = self.now_ms()
-        cluster.strike_machine(options.machine())
+        cluster.inject_machine_faults(options.machine())
         if options.crash_interval_ms:
             cluster.scheduler.spawn(
-                cluster.crash_again_and_again(options.crash_interval_ms, options.power_cut_chance, options.outage_ms)
+                cluster.crash_repeatedly(options.crash_interval_ms, options.power_cut_chance, options.outage_ms)
             )
         workers: list[Actor] = [
             *self.writers,
@@ -332,9 +332,9 @@ class World:
             self._all_end([*self.copiers, *self.watchers, *self.readers])
             self._judge()
         except SimulationStuck as error:
-            self._stuck(str(error))
+            self._report_stuck(str(error))
         except KafkaError as error:  # raised by the world's own calls, after the end of all faults
-            self._stuck(f"{type(error).__name__}: {error}")
+            self._report_stuck(f"{type(error).__name__}: {error}")
         self.report.happened = {**cluster.happened, "transactions": len(self.history.transactions)}
         self.report.simulated_ms = self.now_ms() - self._began_ms
         return self.report
@@ -368,10 +368,10 @@ class World:
             lambda: not any(process.busy for process in zombies), within_ms=ENDED_MS_AT_MOST
         )
 
-    def _stuck(self, why: str) -> None:
+    def _report_stuck(self, reason: str) -> None:
         waiting = [f"{actor.name}: {actor.doing}" for actor in self._unfinished]
         waiting += [f"process {process.name}" for process in self._processes if process.busy and not self._unfinished]
-        self.found("stuck", f"{why}; waiting: {'; '.join(waiting) or 'nobody but the judge'}")
+        self.found("stuck", f"{reason}; waiting: {'; '.join(waiting) or 'nobody but the judge'}")
 
     async def _settle(self) -> None:
         """Wait until no request is in flight, no transaction is open, and consumers have read to the end."""
@@ -425,9 +425,9 @@ class World:
             found += copied_once(source, (read for read in history.reads if read.topic == OUTPUT), COPIES_OF)
         log = [read for read in history.reads if read.reader == JUDGES[0]]
         for readers in self.readers:
-            found += judge_readers(readers.stories, log, compacted=self.options.compacted)
+            found += judge_readers(readers.all_lives, log, compacted=self.options.compacted)
         for senders in self.senders:
-            found += judge_senders(senders.stories, log)
+            found += judge_senders(senders.all_lives, log)
         for anomaly in found:
             self.found(anomaly.check, anomaly.detail)
 

@@ -64,7 +64,7 @@ def bench(
         if name not in MEASURES:
             raise typer.BadParameter(f"{name!r} is not one of {', '.join(MEASURES)}", param_hint="NAMES")
     if not has_peer():
-        _say(f"{PEER} is not installed, so there is nothing to compare with: pip install {PEER}")
+        _print(f"{PEER} is not installed, so there is nothing to compare with: pip install {PEER}")
     found: dict[str, Contest] = {}
     with failures_reported(), stopped_by_signals() as stopped, _served(start, bootstrap_servers) as servers:
         access = _access(servers, command_config)
@@ -72,19 +72,19 @@ def bench(
             for name in chosen:
                 for each in size or [100]:
                     title = f"{name}: values of {each} B, partitions {partitions}, compression {compression}"
-                    _say(f"{title} ...")
+                    _print(f"{title} ...")
                     step(title)
                     load = Load(access, each, partitions, compression, varied=compression != "none")
                     found[title] = MEASURES[name](load, records, rounds)
                     if not as_json:
                         print(f"{title}\n{found[title].report()}", flush=True)
         except KeyboardInterrupt:
-            _say("stopped")
+            _print("stopped")
     if as_json:
-        print_json([{"name": title, **contest.told()} for title, contest in found.items()])
+        print_json([{"name": title, **contest.as_dict()} for title, contest in found.items()])
     busiest = max((contest.busy for contest in found.values()), default=0.0)
     if busiest > BUSY:
-        _say(f"others took up to {busiest:.0%} of this machine: believe the ratios, not the figures")
+        _print(f"others took up to {busiest:.0%} of this machine: believe the ratios, not the figures")
     if stopped.by is not None:
         raise typer.Exit(128 + stopped.by)
 
@@ -116,5 +116,5 @@ def _served(start: bool, servers: str | None) -> Iterator[str | None]:
         broker.stop()
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stderr.write(f"{line}\n")

@@ -110,7 +110,7 @@ def simulate(
             _search(tally, _pairs(seed, runs, minutes, world, resume), profile)
         except KeyboardInterrupt:  # the results so far are printed below
             ended_by = stopped.by or signal.SIGINT
-    _tell(tally, console, json, stopped=ended_by is not None)
+    _print_result(tally, console, json, stopped=ended_by is not None)
     sys.stdout.flush()
     _write(history, tally)
     if ended_by is not None:
@@ -213,7 +213,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _tell(tally: _Tally, console: Console, json: bool, *, stopped: bool) -> None:
+def _print_result(tally: _Tally, console: Console, json: bool, *, stopped: bool) -> None:
     if json:
         print_json(
             {
@@ -229,12 +229,12 @@ def _tell(tally: _Tally, console: Console, json: bool, *, stopped: bool) -> None
         )
         return
     words = "stopped after " if stopped else ""
-    _say(
+    _print(
         f"{words}{tally.runs} runs{_seeds(tally)}, {tally.simulated_ms / 60_000:.1f} simulated minutes, "
         f"{tally.cpu_s:.1f} s of CPU: {'an anomaly' if tally.found else 'no anomaly'}"
     )
     if tally.happened:
-        _say(", ".join(f"{what}: {count}" for what, count in sorted(tally.happened.items())))
+        _print(", ".join(f"{what}: {count}" for what, count in sorted(tally.happened.items())))
     if tally.found is not None:
         _show("found", tally.found)
         if tally.shrunk is not None:
@@ -246,7 +246,7 @@ def _seeds(tally: _Tally) -> str:
     return f" (seeds {tally.seeds[0]} to {tally.seeds[-1]})" if tally.seeds else ""
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
@@ -263,19 +263,19 @@ def _as_json(run: SimulationRun) -> dict[str, Any]:
 def _show(title: str, run: SimulationRun) -> None:
     given = {name: value for name, value in run.options.items() if value}
     where = f"world {run.world}, seed {run.seed}, fencepost {version('fencepost')}, Python {platform.python_version()}"
-    _say(f"\n{title}: {where}")
-    _say("  " + ", ".join(f"{name}={value}" for name, value in given.items()))
+    _print(f"\n{title}: {where}")
+    _print("  " + ", ".join(f"{name}={value}" for name, value in given.items()))
     for anomaly in run.anomalies[:5]:
-        _say(f"  {anomaly.check}: {anomaly.detail}")
+        _print(f"  {anomaly.check}: {anomaly.detail}")
     if len(run.anomalies) > 5:
-        _say(f"  and {len(run.anomalies) - 5} more")
+        _print(f"  and {len(run.anomalies) - 5} more")
 
 
 def _history(run: SimulationRun) -> None:
     again = " ".join(f"--option {name}={value}" for name, value in run.options.items())
-    _say(f"\nagain: fencepost simulate --world {run.world} --seed {run.seed} {again}")
+    _print(f"\nagain: fencepost simulate --world {run.world} --seed {run.seed} {again}")
     left_out = len(run.trace) - LINES_AT_MOST
     if left_out > 0:
-        _say(f"... {left_out} events before")
+        _print(f"... {left_out} events before")
     for line in run.trace[-LINES_AT_MOST:]:
-        _say(line)
+        _print(line)

@@ -167,7 +167,7 @@ def _work_folder(keep: bool) -> Iterator[Path]:
         yield work
     finally:
         if keep:
-            _say(f"the clients' files are in {work}")
+            _print(f"the clients' files are in {work}")
         else:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -217,7 +217,7 @@ def _run(options: TortureOptions, history: Path) -> None:
             broker.configure(_broker_settings(options.access.config()))
         if broker is not None:
             broker.start()
-        Torture(options, _say).run(history)
+        Torture(options, _print).run(history)
     except (TortureError, StartupError, KafkaError) as error:
         _refuse(str(error))
     except OSError as error:
@@ -230,7 +230,7 @@ def _run(options: TortureOptions, history: Path) -> None:
 _BEGAN = time.monotonic()
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stderr.write(f"{time.monotonic() - _BEGAN:6.1f} s  {line}\n")
 
 

@@ -33,8 +33,8 @@ class Counters:
     @property
     def waited(self) -> str:
         """The waits in words."""
-        told = (f"{name} {', '.join(f'{each:.1f} s' for each in waits)}" for name, waits in sorted(self.waits.items()))
-        return f"from kill -9 to the next batch: {'; '.join(told) or 'no process was killed'}"
+        texts = (f"{name} {', '.join(f'{each:.1f} s' for each in waits)}" for name, waits in sorted(self.waits.items()))
+        return f"from kill -9 to the next batch: {'; '.join(texts) or 'no process was killed'}"
 
     @property
     def rows(self) -> int:

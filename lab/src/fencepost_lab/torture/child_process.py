@@ -107,8 +107,8 @@ class ChildProcess:
             )
         if given is not None and process.stdin is not None:
             # a broken pipe means that the program ended early; its log has the reason
-            with contextlib.suppress(BrokenPipeError), process.stdin as told:
-                told.write(given)
+            with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+                pipe.write(given)
 
     def wait_until(self, ready: Callable[[], bool], within_s: float, what: str) -> None:
         """Wait until it is ready.

@@ -14,10 +14,10 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import fencepost
 from fencepost.errors import AbortableError, KafkaError, ProduceFailedError, TransactionCommitFailedError
 from fencepost_lab.check.history.operations import Position, RecordRun
-from fencepost_lab.check.transactional_id_recorder import told_of_fencing
+from fencepost_lab.check.transactional_id_recorder import reports_fencing
 from fencepost_lab.torture.access import Access, librdkafka_settings
 
-__all__ = ["CLIENTS", "ClientFailed", "ConsumerFace", "MustEnd", "ProducerFace", "Told", "needs", "ours"]
+__all__ = ["CLIENTS", "ClientFailed", "ConsumerFace", "MustEnd", "OnResult", "ProducerFace", "needs", "ours"]
 
 PATIENCE_S = 20.0
 REQUEST_TIMEOUT_MS = 4_000
@@ -27,7 +27,7 @@ SESSION_TIMEOUT_MS = 6_000
 MOST_RECORDS = 40
 
 T = TypeVar("T")
-Told = Callable[[int, int, Exception | None, bool], None]
+OnResult = Callable[[int, int, Exception | None, bool], None]
 """Delivery callback: partition, offset, error, and whether the record was certainly not written.
 
 The offset is -1 if it is unknown: an earlier attempt wrote the record, too long ago for the broker to know its offset.
@@ -64,7 +64,7 @@ class ConsumerFace(Protocol):
     def poll(self) -> list[RecordRun]: ...
     def assigned(self) -> list[Position]: ...
     def generation(self) -> int: ...
-    def go_back(self) -> None: ...
+    def seek_to_committed(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -73,7 +73,7 @@ class ProducerFace(Protocol):
 
     def init(self) -> None: ...
     def begin(self) -> None: ...
-    def send(self, topic: str, partition: int, value: str, told: Told) -> None: ...
+    def send(self, topic: str, partition: int, value: str, on_result: OnResult) -> None: ...
     def flush(self) -> None: ...
     def send_offsets(self, offsets: list[Position], consumer: Any) -> None: ...
     def commit(self) -> None: ...
@@ -99,13 +99,13 @@ def ours(call: Callable[[], T]) -> T:
     try:
         return call()
     except (AbortableError, TransactionCommitFailedError) as error:
-        raise MustAbort(error, fenced=told_of_fencing(error)) from error
+        raise MustAbort(error, fenced=reports_fencing(error)) from error
     except fencepost.errors.TransactionCommittedError as error:
         raise MustEnd(error, committed=True) from error
     except fencepost.errors.PreparedTransactionLostError as error:
         raise MustEnd(error, certain=True) from error
     except KafkaError as error:
-        raise MustEnd(error, fenced=told_of_fencing(error)) from error
+        raise MustEnd(error, fenced=reports_fencing(error)) from error
 
 
 class OurProducer:
@@ -129,12 +129,12 @@ class OurProducer:
     def begin(self) -> None:
         ours(self.producer.begin_transaction)
 
-    def send(self, topic: str, partition: int, value: str, told: Told) -> None:
+    def send(self, topic: str, partition: int, value: str, on_result: OnResult) -> None:
         def delivered(error: KafkaError | None, metadata: Any) -> None:
             if error is None:
-                told(partition, metadata.offset, None, False)
+                on_result(partition, metadata.offset, None, False)
             else:
-                told(partition, -1, error, not error.may_have_taken_effect)
+                on_result(partition, -1, error, not error.may_have_taken_effect)
 
         ours(lambda: self.producer.send(topic, value.encode(), None, partition, on_delivery=delivered))
 
@@ -204,7 +204,7 @@ class OurConsumer:
     def generation(self) -> int:
         return self.consumer.group_metadata().generation_id
 
-    def go_back(self) -> None:
+    def seek_to_committed(self) -> None:
         self.consumer.forget_positions()
 
     def close(self) -> None:
@@ -272,7 +272,7 @@ class TheirProducer:
             raise MustEnd("librdkafka has purged records, whose sequence numbers it would use again")
         _theirs(self._producer.begin_transaction)
 
-    def send(self, topic: str, partition: int, value: str, told: Told) -> None:
+    def send(self, topic: str, partition: int, value: str, on_result: OnResult) -> None:
         from confluent_kafka import KafkaError as Theirs
 
         purged = (Theirs._PURGE_QUEUE, Theirs._PURGE_INFLIGHT)
@@ -281,9 +281,9 @@ class TheirProducer:
             self._has_purged |= error is not None and error.code() in purged
             if error is None:
                 offset = message.offset()
-                told(partition, -1 if offset is None else offset, None, False)
+                on_result(partition, -1 if offset is None else offset, None, False)
             else:
-                told(partition, -1, RuntimeError(str(error)), False)
+                on_result(partition, -1, RuntimeError(str(error)), False)
 
         def produce() -> None:
             self._producer.produce(topic, value.encode(), None, partition, delivered)
@@ -331,10 +331,10 @@ class TheirConsumer:
         )
 
     def subscribe(self, topic: str, rebalanced: Callable[[], None]) -> None:
-        def told(_consumer: Any, _partitions: Any) -> None:
+        def on_result(_consumer: Any, _partitions: Any) -> None:
             rebalanced()
 
-        self.consumer.subscribe([topic], on_assign=told, on_revoke=told, on_lost=told)
+        self.consumer.subscribe([topic], on_assign=on_result, on_revoke=on_result, on_lost=on_result)
 
     def assign(self, places: Iterable[tuple[str, int]]) -> None:
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
@@ -359,7 +359,7 @@ class TheirConsumer:
     def generation(self) -> int:
         return -1  # unknown to librdkafka
 
-    def go_back(self) -> None:
+    def seek_to_committed(self) -> None:
         """Return to the group's committed positions. Raises MustEnd if they cannot be read."""
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a Kafka, which loses and delays requests, answers and connections. A `Lottery` selects them.
+"""A TCP proxy in front of a Kafka. It loses and delays requests, answers and connections; a `FaultDraw` selects them.
 
 All connections to all brokers pass through the proxy, because it replaces the brokers' addresses in answers by ports of
 its own. It runs in a thread with its own event loop, so that delays do not block the clients. SASL passes through
@@ -20,7 +20,7 @@ from typing import Any, Self
 from fencepost.client.net.topology import Address
 from fencepost.protocol import codec, frame
 
-__all__ = ["FaultProxy", "Lottery"]
+__all__ = ["FaultDraw", "FaultProxy"]
 
 REQUEST_HEAD = struct.Struct(">hhi")  # api key, api version, correlation id
 TRANSACTIONAL = {22: "InitProducerId", 24: "AddPartitions", 25: "AddOffsets", 26: "EndTxn", 28: "TxnOffsetCommit"}
@@ -32,7 +32,7 @@ NAME_BROKERS = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
 HOST = "127.0.0.1"
 
 
-class Lottery:
+class FaultDraw:
     """Draws the fault of a request: one of `one_in` transactional requests, and a tenth as many others."""
 
     def __init__(self, seed: int, one_in: float) -> None:
@@ -54,12 +54,12 @@ class Lottery:
 class FaultProxy:
     """Listens on `port` of 127.0.0.1 and forwards to the Kafka at `upstream`.
 
-    `cut` closes all connections, `away` refuses new ones, and `one_way` forwards requests but holds back all answers.
+    `cut` closes all connections. `away` refuses new ones. `is_one_way` forwards requests and holds back all answers.
     `tls`: contexts towards the Kafka and towards the clients.
     """
 
     def __init__(
-        self, upstream: Address, lottery: Lottery, tls: tuple[SSLContext | None, SSLContext | None] = (None, None)
+        self, upstream: Address, lottery: FaultDraw, tls: tuple[SSLContext | None, SSLContext | None] = (None, None)
     ) -> None:
         self._upstream = upstream
         self._lottery = lottery
@@ -69,7 +69,7 @@ class FaultProxy:
         self._ports: dict[Address, int] = {}
         self._servers: list[asyncio.Server] = []
         self.away = False
-        self.one_way = False
+        self.is_one_way = False
         self.port = 0
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fault proxy", daemon=True)
@@ -130,12 +130,12 @@ class FaultProxy:
             writer.transport.abort()
             return
         self._writers |= {writer, up_writer}
-        fates: dict[int, tuple[str, float]] = {}
+        faults: dict[int, tuple[str, float]] = {}
         naming: dict[int, tuple[int, int]] = {}
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._requests(reader, up_writer, fates, naming))
-                both.create_task(self._answers(up_reader, writer, fates, naming))
+                both.create_task(self._requests(reader, up_writer, faults, naming))
+                both.create_task(self._answers(up_reader, writer, faults, naming))
         except* (OSError, asyncio.IncompleteReadError, _LostError):
             self._writers -= {writer, up_writer}
         finally:
@@ -147,7 +147,7 @@ class FaultProxy:
         self,
         source: asyncio.StreamReader,
         target: asyncio.StreamWriter,
-        fates: dict[int, tuple[str, float]],
+        faults: dict[int, tuple[str, float]],
         naming: dict[int, tuple[int, int]],
     ) -> None:
         while True:
@@ -158,7 +158,7 @@ class FaultProxy:
             if what == "lose request":
                 raise _LostError(what)
             if what != "pass":
-                fates[correlation_id] = (what, seconds)
+                faults[correlation_id] = (what, seconds)
             if api_key in NAME_BROKERS:
                 naming[correlation_id] = (api_key, version)
             target.write(head + request)
@@ -168,14 +168,14 @@ class FaultProxy:
         self,
         source: asyncio.StreamReader,
         target: asyncio.StreamWriter,
-        fates: dict[int, tuple[str, float]],
+        faults: dict[int, tuple[str, float]],
         naming: dict[int, tuple[int, int]],
     ) -> None:
         while True:
             head = await source.readexactly(4)
             answer = head + await source.readexactly(struct.unpack(">i", head)[0])
             (correlation_id,) = struct.unpack_from(">i", answer, 4)
-            what, seconds = fates.pop(correlation_id, ("pass", 0.0))
+            what, seconds = faults.pop(correlation_id, ("pass", 0.0))
             if what == "lose answer":
                 raise _LostError(what)
             if correlation_id in naming:
@@ -184,7 +184,7 @@ class FaultProxy:
                 continue  # the connection stays open and never answers this request
             if what == "late":
                 await asyncio.sleep(seconds)
-            while self.one_way:  # noqa: ASYNC110 - it is set from another thread
+            while self.is_one_way:  # noqa: ASYNC110 - it is set from another thread
                 await asyncio.sleep(0.05)
             target.write(answer)
             await target.drain()

@@ -46,11 +46,11 @@ def clean_up(access: Access, topics: Iterable[str], groups: Iterable[str]) -> li
     left = []
 
     async def delete(admin: AdminCore) -> None:
-        deeds = [(f"topic {name}", admin.delete_topic(name, missing_ok=True)) for name in topics]
-        deeds += [(f"group {group}", admin.delete_group(group)) for group in groups]
-        for what, deed in deeds:
+        actions = [(f"topic {name}", admin.delete_topic(name, missing_ok=True)) for name in topics]
+        actions += [(f"group {group}", admin.delete_group(group)) for group in groups]
+        for what, action in actions:
             try:
-                await deed
+                await action
             except KafkaError as error:
                 left.append(f"{what}: {error}")
 

@@ -20,7 +20,7 @@ from fencepost_lab.check.history.file import VERSION_LINE
 from fencepost_lab.check.history.recorder import Recorder
 from fencepost_lab.torture.access import Access
 from fencepost_lab.torture.child_process import ChildProcess
-from fencepost_lab.torture.fault_proxy import FaultProxy, Lottery
+from fencepost_lab.torture.fault_proxy import FaultDraw, FaultProxy
 from fencepost_lab.torture.settling import clean_up, create_topics, settle
 from fencepost_lab.torture.two_phase import DecisionFile, carry_out
 from fencepost_lab.torture.worker import WorkerJob
@@ -108,7 +108,7 @@ class Torture:
         create_topics(options.access, self.topics)
         self.say(f"topics {', '.join(self.topics)} on {servers}")
         chance = Random(options.seed)
-        lottery = Lottery(chance.randrange(2**32), one_in=40)
+        lottery = FaultDraw(chance.randrange(2**32), one_in=40)
         lottery.enabled = "requests" in options.faults
         host, _, port = servers.split(",")[0].rpartition(":")
         try:
@@ -120,7 +120,7 @@ class Torture:
                     self._storm(chance, proxy)
                 except KeyboardInterrupt:
                     self.say("stopped: checking what there is")
-                lottery.enabled = proxy.away = proxy.one_way = False
+                lottery.enabled = proxy.away = proxy.is_one_way = False
                 self._finish()
         finally:
             self._end_all()
@@ -230,8 +230,8 @@ class Torture:
         """
         status = worker.process.status or 0
         if -status not in CRASHES or self.options.client == "fencepost":
-            told = f"{worker.job.process} ended by itself; see {self._log}:\n{worker.process.tail()}"
-            raise TortureError(told)
+            message = f"{worker.job.process} ended by itself; see {self._log}:\n{worker.process.tail()}"
+            raise TortureError(message)
         self.happened["client crashed"] += 1
         last = worker.process.tail().strip().rpartition("\n")[2]
         self.say(f"{worker.job.process} crashed with {signal.Signals(-status).name} and is restarted: {last}")
@@ -246,43 +246,43 @@ class Torture:
             while (now := time.monotonic()) < end:
                 time.sleep(0.05)
                 self._tend(now)
-                self._undo_what_is_due(now)
+                self._undo_due(now)
                 if now >= due:
-                    self._harm(chance, proxy, now)
+                    self._inject_fault(chance, proxy, now)
                     due = time.monotonic() + chance.uniform(*self.options.between_faults_s)
                 if now - said >= SAY_EVERY_S:
                     said = now
-                    self._say_progress(now - began)
+                    self._print_progress(now - began)
         finally:
-            self._undo_what_is_due(float("inf"))
+            self._undo_due(float("inf"))
 
-    def _undo_what_is_due(self, now: float) -> None:
+    def _undo_due(self, now: float) -> None:
         for later in [later for later in self._later if later[0] <= now]:
             self._later.remove(later)
             later[1]()
 
-    def _harm(self, chance: Random, proxy: FaultProxy, now: float) -> None:
+    def _inject_fault(self, chance: Random, proxy: FaultProxy, now: float) -> None:
         """Inject one fault. A later call ends it."""
         possible = self._possible()
         if not possible:
             return
-        deed = chance.choice(possible)
-        self.happened[deed] += 1
-        if deed in ("kill-client", "pause-client", "cancel"):
-            self._harm_worker(deed, chance, now)
-        elif deed == "kill-broker":
+        action = chance.choice(possible)
+        self.happened[action] += 1
+        if action in ("kill-client", "pause-client", "cancel"):
+            self._inject_worker_fault(action, chance, now)
+        elif action == "kill-broker":
             self._kill_broker(chance)
-        elif deed == "pause-broker":
+        elif action == "pause-broker":
             self._pause_broker(now + chance.uniform(0.5, 8))
-        elif deed == "cut":
+        elif action == "cut":
             proxy.cut()
-        elif deed == "away":
+        elif action == "away":
             proxy.away = True
             proxy.cut()
             self._later.append((now + chance.uniform(0.5, 8), lambda: setattr(proxy, "away", False)))
         else:
-            proxy.one_way = True
-            self._later.append((now + chance.uniform(0.5, 8), lambda: setattr(proxy, "one_way", False)))
+            proxy.is_one_way = True
+            self._later.append((now + chance.uniform(0.5, 8), lambda: setattr(proxy, "is_one_way", False)))
 
     def _possible(self) -> list[str]:
         impossible = {"requests"}  # the lottery injects these
@@ -292,14 +292,14 @@ class Torture:
                 impossible.add("pause-broker")
         return [fault for fault in self.options.faults if fault not in impossible]
 
-    def _harm_worker(self, deed: str, chance: Random, now: float) -> None:
+    def _inject_worker_fault(self, action: str, chance: Random, now: float) -> None:
         ready = [worker for worker in self._workers if worker.starts_at is None and worker.resumes_at is None]
         if not ready:
             return
         worker = chance.choice(ready)
-        if deed == "cancel":
+        if action == "cancel":
             worker.process.send(signal.SIGUSR1)
-        elif deed == "pause-client":
+        elif action == "pause-client":
             worker.process.send(signal.SIGSTOP)
             worker.resumes_at = now + chance.choice((1, 5, 15)) * chance.uniform(0.5, 1.5)
         else:
@@ -385,7 +385,7 @@ class Torture:
             out.write(f"{VERSION_LINE}\n".encode())
             out.writelines(line.encode() for _, line in events)
 
-    def _say_progress(self, seconds: float) -> None:
+    def _print_progress(self, seconds: float) -> None:
         for path in self.options.work.glob("*.jsonl"):
             with path.open("rb") as file:
                 file.seek(self._events_read.get(path, 0))

@@ -160,7 +160,9 @@ class Worker:
             while not self._stopping:
                 batches = self._poll(consumer)
                 if batches and not self._transaction(producer, partial(self._copies, producer, consumer, batches)):
-                    self._told(Seek(process=self._process, positions=consumer.assigned()), consumer.go_back)
+                    self._recorded(
+                        Seek(process=self._process, positions=consumer.assigned()), consumer.seek_to_committed
+                    )
 
     def _decide(self) -> None:
         job = self._job
@@ -186,7 +188,7 @@ class Worker:
         places = [(topic, number) for topic, count in self._job.topics.items() for number in range(count)]
         with self._consumer() as consumer:
             positions = [Position(topic, number, 0) for topic, number in places]
-            self._told(Assign(process=self._process, positions=positions), lambda: consumer.assign(places))
+            self._recorded(Assign(process=self._process, positions=positions), lambda: consumer.assign(places))
             while not self._stopping:
                 self._poll(consumer)
 
@@ -202,7 +204,7 @@ class Worker:
             if self._chance.random() < 0.2:
                 self._abort(name, producer)
                 return False
-            self._told(Commit(process=self._process, transaction=name), producer.commit)
+            self._recorded(Commit(process=self._process, transaction=name), producer.commit)
         except MustEnd:
             raise
         except (ClientFailed, Cancelled):
@@ -213,7 +215,7 @@ class Worker:
     def _begin(self, producer: ProducerFace) -> str:
         self._transactions += 1
         name = f"{self._process}/{self._transactions}"
-        self._told(Begin(process=self._process, transaction=name, transactional_id=self._job.name), producer.begin)
+        self._recorded(Begin(process=self._process, transaction=name, transactional_id=self._job.name), producer.begin)
         return name
 
     def _two_phases(self, producer: TwoPhaseProducer, decisions: DecisionFile) -> None:
@@ -221,36 +223,36 @@ class Worker:
         name = self._begin(producer)
         try:
             self._fill(producer, name)
-            token = self._told(Prepare(process=self._process, transaction=name), producer.prepare)
+            token = self._recorded(Prepare(process=self._process, transaction=name), producer.prepare)
         except MustEnd:
             raise
         except (ClientFailed, Cancelled):
             self._abort(name, producer)
             return
-        self._vanish_at_times("before the decision")
+        self._exit_by_chance("before the decision")
         commit = self._chance.random() < 0.7
         decide = Decide(process=self._process, transaction=name, decision="commit" if commit else "abort")
         self._recorder.invoke(decide)
         decisions.write(Stored(name, token, commit))
         self._recorder.ok(decide)
-        self._vanish_at_times("after the decision")
+        self._exit_by_chance("after the decision")
         try:
             if commit:
-                self._told(Commit(process=self._process, transaction=name), producer.commit)
+                self._recorded(Commit(process=self._process, transaction=name), producer.commit)
             else:
-                self._told(Abort(process=self._process, transaction=name), producer.abort)
+                self._recorded(Abort(process=self._process, transaction=name), producer.abort)
         except (ClientFailed, Cancelled) as error:
             raise MustEnd(error) from error
         decisions.forget()
 
-    def _vanish_at_times(self, when: str) -> None:
+    def _exit_by_chance(self, when: str) -> None:
         if self._chance.random() < 0.1:
             raise MustEnd(f"the application ends {when}")
 
     def _abort(self, name: str, producer: ProducerFace) -> None:
         """Abort. Raises MustEnd if the client is unusable, or if the transaction turned out to be committed."""
         try:
-            self._told(Abort(process=self._process, transaction=name), producer.abort)
+            self._recorded(Abort(process=self._process, transaction=name), producer.abort)
         except Cancelled as error:
             raise MustEnd(error) from error
         except ClientFailed as failed:
@@ -278,7 +280,7 @@ class Worker:
             offsets=offsets,
             generation=consumer.generation(),
         )
-        self._told(sent, lambda: producer.send_offsets(offsets, consumer))
+        self._recorded(sent, lambda: producer.send_offsets(offsets, consumer))
 
     def _place(self) -> tuple[str, int]:
         topic = self._chance.choice(sorted(self._job.topics))
@@ -306,7 +308,7 @@ class Worker:
         )
         self._recorder.invoke(send)
 
-        def told(partition: int, offset: int, error: Exception | None, certain: bool) -> None:
+        def on_result(partition: int, offset: int, error: Exception | None, certain: bool) -> None:
             if error is None:
                 self._recorder.ok(send, partition=partition, offset=offset)
             elif certain:
@@ -314,7 +316,7 @@ class Worker:
             else:
                 self._recorder.unknown(send, error)
 
-        self._call(lambda: producer.send(topic, partition, send.value, told))
+        self._call(lambda: producer.send(topic, partition, send.value, on_result))
 
     def _poll(self, consumer: ConsumerFace) -> list[RecordRun]:
         poll = self._recorder.invoke(Poll(process=self._process, isolation=self._job.isolation))
@@ -334,7 +336,7 @@ class Worker:
     def _note_rebalance(self) -> None:
         self._rebalanced = True
 
-    def _told(self, operation: Operation, call: Callable[[], T]) -> T:
+    def _recorded(self, operation: Operation, call: Callable[[], T]) -> T:
         """Make a call and record it as an operation. Raises the call's exception."""
         self._recorder.invoke(operation)
         try:
@@ -368,7 +370,7 @@ class Worker:
             if transactional_id is not None:
                 timeout_ms = NO_TIMEOUT_MS if self._job.role == "decider" else TRANSACTION_TIMEOUT_MS
                 init = Init(process=self._process, transactional_id=transactional_id, timeout_ms=timeout_ms)
-                self._told(init, producer.init)
+                self._recorded(init, producer.init)
             yield producer
         finally:
             self._end(producer.close)

@@ -25,7 +25,7 @@ def status_of_child(call: Callable[[], object]) -> int:
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.deadline_signal(20)  # ends the child if the call waits
+        signal.alarm(20)  # ends the child if the call waits
         try:
             call()
         except ForkedError:

@@ -31,7 +31,7 @@ from fencepost_lab.check.process import Process, ProcessLost
 from fencepost_lab.check.scheduler import SimFuture, SimTask, TaskCancelled
 from fencepost_lab.check.transactional_id_recorder import TransactionalIdRecorder
 
-__all__ = ["FLEETING", "Actor", "ApplicationBroke", "Surroundings", "cut_short", "producer_in"]
+__all__ = ["FLEETING", "Actor", "ActorWorld", "ApplicationError", "cancelled_early", "producer_in"]
 
 T = TypeVar("T")
 
@@ -43,22 +43,22 @@ Its records may be lost, so the history leaves them out.
 SUSPENSIONS_AT_MOST: Final = 12
 CANCELLED_WITHIN_MS: Final = (3, 15, 60)
 NO_TIMEOUT_MS: Final = 2**31 - 1
-SHARE_OF_STRIKES: Final = 0.1
+SHARE_OF_FAULTS: Final = 0.1
 """Fraction of the kill and pause chance per second with which a fault strikes one piece of the actor's own work."""
 
 
-class ApplicationBroke(Exception):
+class ApplicationError(Exception):
     """An exception of the application's own code in the middle of its work."""
 
 
-class Surroundings(Protocol):
+class ActorWorld(Protocol):
     """The world, as far as an actor uses it."""
 
     options: SimulationOptions
     history: Summary
 
     @property
-    def storming(self) -> bool:
+    def has_faults(self) -> bool:
         """True while faults strike. Afterwards the actors finish."""
         ...
 
@@ -94,13 +94,13 @@ class Surroundings(Protocol):
         """Freeze the process immediately, for longer than other clients may wait for it."""
         ...
 
-    def threaten(self, process: Process) -> None:
+    def schedule_fault(self, process: Process) -> None:
         """Schedule a random fault for the process."""
         ...
 
     def trace(self, line: str) -> None: ...
 
-    def strike(self, kind: str, line: str) -> None: ...
+    def record_fault(self, kind: str, line: str) -> None: ...
 
     async def rest(self) -> None:
         """Sleep as long as an operator takes to restart a program."""
@@ -149,7 +149,7 @@ FALSE_HERE: Final = (
 class Actor:
     """An application that runs until it has finished. After a kill or an error the simulated operator restarts it."""
 
-    def __init__(self, world: Surroundings, name: str, chance: Random) -> None:
+    def __init__(self, world: ActorWorld, name: str, chance: Random) -> None:
         self.name = name
         self.world = world
         self.chance = chance
@@ -164,12 +164,12 @@ class Actor:
             self.lives += 1
             process = world.process(self.name)
             ended = process.start("life", lambda process=process: self.live(process))  # type: ignore[misc]
-            world.threaten(process)
+            world.schedule_fault(process)
             try:
                 await ended
             except ProcessLost:
                 world.trace(f"{self.name} begins again")
-            except (KafkaError, ApplicationBroke) as error:
+            except (KafkaError, ApplicationError) as error:
                 world.trace(f"{self.name} gives up its clients: {type(error).__name__}: {error}")
                 process.kill()
                 await world.rest()
@@ -182,33 +182,33 @@ class Actor:
         raise NotImplementedError
 
     async def claim(
-        self, process: Process, config: ProducerConfig, what: str, work: Callable[[], Coroutine[Any, Any, T]]
+        self, process: Process, config: ProducerConfig, call_name: str, work: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
         """Make a call that initialises the transactional id."""
         # If the clock may jump forward, a timeout can pass earlier than the history shows, so it is recorded as
         # unknown.
         timeout_ms = NO_TIMEOUT_MS if config.two_phase_commit else config.transaction_timeout_ms
         known_ms = 0 if self.world.options.clock_jump_chance else timeout_ms
-        init = Init(process=process.who, transactional_id=config.transactional_id or "", timeout_ms=known_ms)
-        return await self.ask(process, what, init, work)
+        init = Init(process=process.life_name, transactional_id=config.transactional_id or "", timeout_ms=known_ms)
+        return await self.ask(process, call_name, init, work)
 
     async def ask(
-        self, process: Process, what: str, operation: Operation, work: Callable[[], Coroutine[Any, Any, T]]
+        self, process: Process, call_name: str, operation: Operation, work: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
         """Make a call and record it in the history as `operation`."""
-        return await self.world.sessions.ask(operation, lambda: self.call(process, what, work))
+        return await self.world.sessions.ask(operation, lambda: self.call(process, call_name, work))
 
     async def by_block(
         self,
         process: Process,
-        what: str,
+        call_name: str,
         producer: ProducerCore,
         consumer: ConsumerCore | None,
         name: str,
         fill: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         """Run a transaction in a `transaction()` block and record its outcome. Raises what the block raises."""
-        sessions, commit = self.world.sessions, Commit(process=process.who, transaction=name)
+        sessions, commit = self.world.sessions, Commit(process=process.life_name, transaction=name)
 
         async def work() -> None:
             async with TransactionBlock(producer, consumer):
@@ -216,27 +216,27 @@ class Actor:
                 sessions.invoke(commit)
 
         try:
-            await self.call(process, what, work)
+            await self.call(process, call_name, work)
         except (KafkaError, TaskCancelled) as error:
             over = not isinstance(error, FatalError | TaskCancelled) and not producer.abort_is_pending
             if commit.invoked:
                 sessions.ended(commit, error, done=False)
-            sessions.ended(sessions.invoke(Abort(process=process.who, transaction=name)), error, done=over)
+            sessions.ended(sessions.invoke(Abort(process=process.life_name, transaction=name)), error, done=over)
             raise
-        except ApplicationBroke:
+        except ApplicationError:
             over = not producer.abort_is_pending
-            sessions.ended(sessions.invoke(Abort(process=process.who, transaction=name)), done=over)
+            sessions.ended(sessions.invoke(Abort(process=process.life_name, transaction=name)), done=over)
             raise
         sessions.ended(commit)
 
-    async def call(self, process: Process, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def call(self, process: Process, call_name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Make a client call and sometimes cancel it.
 
         Raises TaskCancelled after a cancellation, and what the call raises.
         """
-        self.doing = f"{what} since {self.world.now_ms()}"
+        self.doing = f"{call_name} since {self.world.now_ms()}"
         try:
-            return await self._cut_short_perhaps(process, what, work)
+            return await self._cancel_by_chance(process, call_name, work)
         except KafkaError as error:
             self._check_reason(error)
             raise
@@ -249,25 +249,29 @@ class Actor:
                 self.world.found("false_loss", f"{self.name} was told: {cause}")
             cause = cause.__cause__
 
-    async def _cut_short_perhaps(self, process: Process, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if not self.strikes(self.world.options.cancel_chance):
+    async def _cancel_by_chance(
+        self, process: Process, call_name: str, work: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T:
+        if not self.draws_fault(self.world.options.cancel_chance):
             return await work()
         if self.chance.random() < 0.5:
             suspension = self.chance.randint(1, SUSPENSIONS_AT_MOST)
-            self.world.strike("calls cancelled", f"{self.name} will cancel {what} at its suspension {suspension}")
-            return await cut_short(process, work(), lambda task: task.cancel_at(suspension))
+            self.world.record_fault(
+                "calls cancelled", f"{self.name} will cancel {call_name} at its suspension {suspension}"
+            )
+            return await cancelled_early(process, work(), lambda task: task.cancel_at(suspension))
         after_ms = self.chance.choice((0.0, *(self.chance.uniform(0, most) for most in CANCELLED_WITHIN_MS)))
-        self.world.strike("calls cancelled", f"{self.name} will cancel {what} after {after_ms:.2f} ms")
-        return await cut_short(process, work(), lambda task: process.clock.call_later(after_ms, task.cancel))
+        self.world.record_fault("calls cancelled", f"{self.name} will cancel {call_name} after {after_ms:.2f} ms")
+        return await cancelled_early(process, work(), lambda task: process.clock.call_later(after_ms, task.cancel))
 
-    def strikes(self, chance: float) -> bool:
+    def draws_fault(self, chance: float) -> bool:
         """Return true if a fault with that chance strikes. None does after the faults have ended."""
-        return self.world.storming and chance > 0 and self.chance.random() < chance
+        return self.world.has_faults and chance > 0 and self.chance.random() < chance
 
-    def perhaps_break(self) -> None:
-        """Raise ApplicationBroke by chance."""
-        if self.strikes(self.world.options.raise_chance):
-            raise ApplicationBroke(self.name)
+    def break_by_chance(self) -> None:
+        """Raise ApplicationError by chance."""
+        if self.draws_fault(self.world.options.raise_chance):
+            raise ApplicationError(self.name)
 
     async def work(self, process: Process) -> None:
         """Simulate the application's work between two calls.
@@ -275,19 +279,19 @@ class Actor:
         It takes time, and faults strike here with a higher chance.
         """
         options, sleep_ms = self.world.options, process.runtime.sleep_ms
-        if self.strikes(options.kill_chance * SHARE_OF_STRIKES):
+        if self.draws_fault(options.kill_chance * SHARE_OF_FAULTS):
             self.world.kill(process)
-        elif self.strikes(options.pause_chance * SHARE_OF_STRIKES):
+        elif self.draws_fault(options.pause_chance * SHARE_OF_FAULTS):
             self.world.pause(process)
         if self.chance.random() < 0.3 or not process.busy or process.clock.frozen:
             await sleep_ms(self.chance.uniform(0, 30))
-        self.perhaps_break()
+        self.break_by_chance()
 
     async def abort(self, process: Process, producer: ProducerCore, record: TransactionSummary, name: str) -> None:
         """Abort the transaction. Repeat until an answer arrives, and record the outcome from it."""
         while True:
             try:
-                abort = Abort(process=process.who, transaction=name)
+                abort = Abort(process=process.life_name, transaction=name)
                 await self.ask(process, "abort_transaction", abort, producer.abort_transaction)
             except TransactionCommittedError:
                 record.outcome = Outcome.COMMITTED
@@ -306,7 +310,7 @@ class Actor:
         producer.append(place.topic, value.encode(), key, place.partition)
 
 
-async def cut_short(process: Process, work: Coroutine[Any, Any, T], arrange: Callable[[SimTask], None]) -> T:
+async def cancelled_early(process: Process, work: Coroutine[Any, Any, T], arrange: Callable[[SimTask], None]) -> T:
     """Run `work` as a task that `arrange` schedules a cancellation for, as `asyncio.timeout` does.
 
     Raises TaskCancelled if the cancellation took effect.

@@ -13,7 +13,7 @@ from fencepost.client.records import Record
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ConsumerConfig, ProducerConfig
 from fencepost.errors import AbortableError, FatalError, RetriableError, TransactionCommittedError
-from fencepost_lab.check.actors.actor import Actor, ApplicationBroke, producer_in
+from fencepost_lab.check.actors.actor import Actor, ApplicationError, producer_in
 from fencepost_lab.check.history import Outcome, TransactionSummary
 from fencepost_lab.check.history.operations import Commit
 from fencepost_lab.check.process import Process
@@ -122,13 +122,13 @@ class Copier(Actor):
         self._transactions += 1
         copy = TransactionSummary(producer.config.transactional_id or "", self._transactions, outcome=Outcome.ABORTED)
         self.world.history.transactions.append(copy)
-        name = self.world.sessions.begin(process.who, copy.producer, copy.number)
+        name = self.world.sessions.begin(process.life_name, copy.producer, copy.number)
         try:
             await work(process, producer, consumer, records, copy, name)
             copy.outcome = Outcome.COMMITTED
         except TransactionCommittedError as error:
             self.world.trace(f"{self.name} {copy.number} after all: {error}")
-        except (AbortableError, RetriableError, ApplicationBroke, TaskCancelled) as error:
+        except (AbortableError, RetriableError, ApplicationError, TaskCancelled) as error:
             self.world.trace(f"{self.name} {copy.number} failed: {type(error).__name__}: {error}")
             if getattr(error, "outcome_unknown", None) is False and not producer.abort_is_pending:
                 copy.outcome = Outcome.ABORTED
@@ -164,7 +164,7 @@ class Copier(Actor):
             now = consumer.group_metadata()
             if self._at_first is None or self._at_first.member_id != now.member_id:
                 self._at_first = now
-            if self.strikes(EARLY_OFFSETS):
+            if self.draws_fault(EARLY_OFFSETS):
                 await self._send_early(producer, consumer)
             await self._write_copies(process, producer, records, copy)
             copy.outcome = Outcome.UNKNOWN
@@ -198,7 +198,7 @@ class Copier(Actor):
                 raise
             consumer.transaction_ended(positions)
 
-        commit = Commit(process=process.who, transaction=name)
+        commit = Commit(process=process.life_name, transaction=name)
         await self.ask(process, "a transaction by calls", commit, work)
 
     async def _send_positions(
@@ -213,14 +213,14 @@ class Copier(Actor):
         try:
             await self.call(process, what, lambda: producer.send_offsets_to_transaction(positions, member))
         except (RetriableError, TaskCancelled) as error:
-            if self.chance.random() < 1 - self.world.options.heedless_chance:
+            if self.chance.random() < 1 - self.world.options.careless_chance:
                 raise
             self.world.trace(f"{self.name} goes on after {type(error).__name__}: {error}")
 
     async def _write_copies(
         self, process: Process, producer: ProducerCore, records: list[Record], copy: TransactionSummary
     ) -> None:
-        if self.strikes(SLOW_ROUNDS):
+        if self.draws_fault(SLOW_ROUNDS):
             await process.runtime.sleep_ms(self.chance.uniform(*SLOW_MS))
         for index, record in enumerate(records):
             value = f"{(record.value or b'').decode()}{COPIES_OF}{copy.producer}-{copy.number}-{index}"
@@ -233,5 +233,7 @@ class Copier(Actor):
         member = first if first is not None and self.chance.random() < 0.5 else now
         await producer.send_offsets_to_transaction(consumer.positions(), member)
         if member.generation_id < now.generation_id and self.world.options.group_protocol == "classic":
-            told = f"{self.name} committed positions in generation {member.generation_id}; it was {now.generation_id}"
-            self.world.found("fenced_commit", told)
+            message = (
+                f"{self.name} committed positions in generation {member.generation_id}; it was {now.generation_id}"
+            )
+            self.world.found("fenced_commit", message)

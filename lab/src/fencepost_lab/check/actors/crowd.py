@@ -91,7 +91,7 @@ class SharedConsumer(AsyncConsumer):
 
 
 @dataclass(slots=True)
-class Stand:
+class ReportedPosition:
     """A position reported by the client. `given`: the number of the partition's records returned before the report."""
 
     place: TopicPartition
@@ -101,7 +101,7 @@ class Stand:
 
 
 @dataclass(slots=True, eq=False)
-class CallUnderWay:
+class PendingCall:
     """A call of the shared consumer. `beside_another`: another call was in progress during some of it."""
 
     beside_another: bool
@@ -113,11 +113,11 @@ class ReadersLife:
 
     name: str
     given: defaultdict[TopicPartition, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
-    stands: list[Stand] = field(default_factory=list)
+    reports: list[ReportedPosition] = field(default_factory=list)
     complete: bool = False
     places: list[TopicPartition] = field(default_factory=list)
     consumer: Any = None  # the current one
-    calls: list[CallUnderWay] = field(default_factory=list)
+    calls: list[PendingCall] = field(default_factory=list)
     closing: int = 0
 
     def next_of(self, place: TopicPartition) -> int:
@@ -134,137 +134,137 @@ class Readers(Actor):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.stories: list[ReadersLife] = []
+        self.all_lives: list[ReadersLife] = []
 
     async def live(self, process: Process) -> None:
         """Read until all is read."""
-        story = ReadersLife(f"{self.name}#{self.lives}")
-        self.stories.append(story)
-        story.places = self.world.places()
-        story.consumer = await self._new(process, story)
+        life = ReadersLife(f"{self.name}#{self.lives}")
+        self.all_lives.append(life)
+        life.places = self.world.places()
+        life.consumer = await self._new(process, life)
         left = [HANDS]
 
         async def hand() -> None:
             try:
-                while self.world.storming:
-                    await self._something(process, story)
+                while self.world.has_faults:
+                    await self._something(process, life)
                     if self.chance.random() < 0.3:
                         await process.runtime.sleep_ms(self.chance.uniform(0, 20))
             finally:
                 left[0] -= 1
 
         async def wake() -> None:
-            while self.world.storming:
+            while self.world.has_faults:
                 await process.runtime.sleep_ms(WAKE_UP_EVERY_MS)
             while left[0]:
-                if not story.consumer.closed:
-                    story.consumer.wakeup()
+                if not life.consumer.closed:
+                    life.consumer.wakeup()
                 await process.runtime.sleep_ms(WAKE_UP_EVERY_MS)
 
         await together(process, [hand] * HANDS + [wake])
-        await self._read_on(process, story)
+        await self._read_on(process, life)
 
-    async def _new(self, process: Process, story: ReadersLife) -> SharedConsumer:
+    async def _new(self, process: Process, life: ReadersLife) -> SharedConsumer:
         config = ConsumerConfig(
             bootstrap_servers=self.world.bootstrap_servers,
             # specific to this life, because an earlier life considered dead may still commit
-            group_id=f"{story.name}-group",
+            group_id=f"{life.name}-group",
             auto_offset_reset="earliest",
             max_poll_records=self.chance.choice((1, 3, 500)),
             default_api_timeout_ms=5_000,
         )
         consumer = SharedConsumer(ConsumerCore(Cluster(process.runtime, config), config), process)
-        await consumer.assign(story.places)
-        for place in story.places:
-            consumer.seek(place, story.next_of(place))
+        await consumer.assign(life.places)
+        for place in life.places:
+            consumer.seek(place, life.next_of(place))
         return consumer
 
-    async def _something(self, process: Process, story: ReadersLife) -> None:
-        consumer, dice = story.consumer, self.chance.random()
+    async def _something(self, process: Process, life: ReadersLife) -> None:
+        consumer, dice = life.consumer, self.chance.random()
         if dice < 0.6:
             timeout_ms = self.chance.choice((0, 50, 500, LONG_MS))
-            await self._use(process, story, "poll", lambda: self._poll(consumer, story, timeout_ms))
+            await self._use(process, life, "poll", lambda: self._poll(consumer, life, timeout_ms))
         elif dice < 0.7:
-            await self._use(process, story, "commit", lambda: self._commit(consumer, story))
+            await self._use(process, life, "commit", lambda: self._commit(consumer, life))
         elif dice < 0.8:
-            self._look(consumer, story)
+            self._check_position(consumer, life)
         elif dice < 0.9:
             if not consumer.closed:
                 consumer.wakeup()
         elif dice < 0.97:
-            place = self.chance.choice(story.places)
-            await self._use(process, story, "seek", lambda: self._seek(consumer, story, place))
-        elif consumer is story.consumer and not story.closing:
-            story.closing += 1
+            place = self.chance.choice(life.places)
+            await self._use(process, life, "seek", lambda: self._seek(consumer, life, place))
+        elif consumer is life.consumer and not life.closing:
+            life.closing += 1
             try:
-                await self._use(process, story, "close", consumer.close)
+                await self._use(process, life, "close", consumer.close)
             finally:
-                story.closing -= 1
-            if consumer.closed and consumer is story.consumer:
-                story.consumer = await self._new(process, story)
+                life.closing -= 1
+            if consumer.closed and consumer is life.consumer:
+                life.consumer = await self._new(process, life)
 
     async def _use(
-        self, process: Process, story: ReadersLife, what: str, work: Callable[[], Coroutine[Any, Any, None]]
+        self, process: Process, life: ReadersLife, what: str, work: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
         """Make a call. It may be refused only beside another call, or while the client is closing."""
-        for other in story.calls:
+        for other in life.calls:
             other.beside_another = True
-        own = CallUnderWay(beside_another=bool(story.calls))
-        story.calls.append(own)
-        consumer = story.consumer
+        own = PendingCall(beside_another=bool(life.calls))
+        life.calls.append(own)
+        consumer = life.consumer
         try:
             await self.call(process, what, work)
         except ClosedError as error:
-            if not story.closing and not consumer.closed:
+            if not life.closing and not consumer.closed:
                 self.world.found("refused_for_nothing", f"{self.name} {what}: {error}")
             await process.runtime.sleep_ms(1)
         except UsageError as error:
             if not own.beside_another:
                 self.world.found("refused_for_nothing", f"{self.name} {what}, alone: {error}")
-            self.world.strike("calls refused beside others", f"{self.name} {what}: {error}")
+            self.world.record_fault("calls refused beside others", f"{self.name} {what}: {error}")
             await process.runtime.sleep_ms(1)
         except PASSES as error:
             self.world.trace(f"{self.name} {what}: {type(error).__name__}: {error}")
         finally:
-            story.calls.remove(own)
+            life.calls.remove(own)
 
-    async def _poll(self, consumer: SharedConsumer, story: ReadersLife, timeout_ms: int) -> None:
+    async def _poll(self, consumer: SharedConsumer, life: ReadersLife, timeout_ms: int) -> None:
         for record in await consumer.poll(timeout_ms):
-            story.given[TopicPartition(record.topic, record.partition)].append(
+            life.given[TopicPartition(record.topic, record.partition)].append(
                 (record.offset, (record.value or b"").decode())
             )
 
-    async def _commit(self, consumer: SharedConsumer, story: ReadersLife) -> None:
+    async def _commit(self, consumer: SharedConsumer, life: ReadersLife) -> None:
         await consumer.commit()
-        for place, at in (await consumer.committed(story.places)).items():
-            story.stands.append(Stand(place, at.offset, len(story.given[place]), "committed()"))
+        for place, at in (await consumer.committed(life.places)).items():
+            life.reports.append(ReportedPosition(place, at.offset, len(life.given[place]), "committed()"))
 
-    async def _seek(self, consumer: SharedConsumer, story: ReadersLife, place: TopicPartition) -> None:
-        consumer.seek(place, story.next_of(place))
+    async def _seek(self, consumer: SharedConsumer, life: ReadersLife, place: TopicPartition) -> None:
+        consumer.seek(place, life.next_of(place))
 
-    def _look(self, consumer: SharedConsumer, story: ReadersLife) -> None:
+    def _check_position(self, consumer: SharedConsumer, life: ReadersLife) -> None:
         if consumer.closed:
             return
         for place, at in consumer.positions().items():
-            story.stands.append(Stand(place, at.offset, len(story.given[place]), "positions()"))
+            life.reports.append(ReportedPosition(place, at.offset, len(life.given[place]), "positions()"))
 
-    async def _read_on(self, process: Process, story: ReadersLife) -> None:
+    async def _read_on(self, process: Process, life: ReadersLife) -> None:
         while True:
-            consumer, drained = story.consumer, self.world.drained
-            await self._use(process, story, "poll", lambda consumer=consumer: self._poll(consumer, story, 500))  # type: ignore[misc]
-            self._look(consumer, story)
-            if len(story.places) < len(self.world.places()):
-                story.places = self.world.places()
-                story.consumer = await self._new(process, story)
+            consumer, drained = life.consumer, self.world.drained
+            await self._use(process, life, "poll", lambda consumer=consumer: self._poll(consumer, life, 500))  # type: ignore[misc]
+            self._check_position(consumer, life)
+            if len(life.places) < len(self.world.places()):
+                life.places = self.world.places()
+                life.consumer = await self._new(process, life)
                 continue
             at, ends = consumer.positions(), self.world.ends
-            if drained and all(place in at and at[place].offset >= ends[place] for place in story.places):
-                story.complete = True
+            if drained and all(place in at and at[place].offset >= ends[place] for place in life.places):
+                life.complete = True
                 await self.call(process, "close", consumer.close)
                 return
 
 
-def judge_readers(stories: Iterable[ReadersLife], reads: Iterable[RecordRead], *, compacted: bool) -> list[Anomaly]:
+def judge_readers(all_lives: Iterable[ReadersLife], reads: Iterable[RecordRead], *, compacted: bool) -> list[Anomaly]:
     """Find records returned twice, never or out of order, and positions beyond the returned records.
 
     `reads` holds all records of the log, from one reader. In a `compacted` log, records may be missing that were
@@ -274,12 +274,12 @@ def judge_readers(stories: Iterable[ReadersLife], reads: Iterable[RecordRead], *
     for read in reads:
         log[TopicPartition(read.topic, read.partition)].append((read.offset, read.value))
     found: list[Anomaly] = []
-    for story in stories:
-        for place in sorted({*log, *story.given}):
-            wrong = _wrong(story.given[place], log[place], complete=story.complete, compacted=compacted)
+    for life in all_lives:
+        for place in sorted({*log, *life.given}):
+            wrong = _wrong(life.given[place], log[place], complete=life.complete, compacted=compacted)
             if wrong:
-                found.append(Anomaly("given_once", f"{story.name} of {place.topic}-{place.partition}: {wrong}"))
-        found += _ahead(story, log)
+                found.append(Anomaly("given_once", f"{life.name} of {place.topic}-{place.partition}: {wrong}"))
+        found += _ahead(life, log)
     return found
 
 
@@ -294,16 +294,16 @@ def _wrong(given: Sequence[tuple[int, str]], log: Sequence[tuple[int, str]], *, 
     return f"never given out: {missing[:5]}" if missing else ""
 
 
-def _ahead(story: ReadersLife, log: Mapping[TopicPartition, Sequence[tuple[int, str]]]) -> list[Anomaly]:
+def _ahead(life: ReadersLife, log: Mapping[TopicPartition, Sequence[tuple[int, str]]]) -> list[Anomaly]:
     found = []
-    for stand in story.stands:
-        given = story.given[stand.place]
-        least = given[stand.given - 1][0] + 1 if stand.given else 0
-        passed = [offset for offset, _ in log[stand.place] if least <= offset < stand.position]
+    for report in life.reports:
+        given = life.given[report.place]
+        least = given[report.given - 1][0] + 1 if report.given else 0
+        passed = [offset for offset, _ in log[report.place] if least <= offset < report.position]
         if passed:
-            where = f"{stand.place.topic}-{stand.place.partition}@{stand.position}"
-            told = f"{story.name}: {stand.by} said {where} when {passed} had not been given out"
-            found.append(Anomaly("position_ahead", told))
+            where = f"{report.place.topic}-{report.place.partition}@{report.position}"
+            message = f"{life.name}: {report.by} returned {where} before {passed} were handed out"
+            found.append(Anomaly("position_ahead", message))
     return found
 
 
@@ -313,7 +313,7 @@ class SendersLife:
 
     name: str
     sent: list[SentRecord] = field(default_factory=list)
-    fates: set[str] = field(default_factory=set)
+    outcomes: set[str] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)  # reported as not in the log
 
 
@@ -324,16 +324,16 @@ class Senders(Actor):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.stories: list[SendersLife] = []
+        self.all_lives: list[SendersLife] = []
 
     async def live(self, process: Process) -> None:
         """Send until the storm is over."""
-        while self.world.storming:
-            story = SendersLife(f"{self.name}#{len(self.stories)}")
-            self.stories.append(story)
+        while self.world.has_faults:
+            life = SendersLife(f"{self.name}#{len(self.all_lives)}")
+            self.all_lives.append(life)
             producer = producer_in(process, self._config())
-            await together(process, [partial(self._hand, process, producer, story)] * HANDS)
-            await self._close(process, producer, story)
+            await together(process, [partial(self._hand, process, producer, life)] * HANDS)
+            await self._close(process, producer, life)
 
     def _config(self) -> ProducerConfig:
         return ProducerConfig(
@@ -344,63 +344,63 @@ class Senders(Actor):
             delivery_timeout_ms=self.chance.choice((2_000, 120_000)),
         )
 
-    async def _hand(self, process: Process, producer: ProducerCore, story: SendersLife) -> None:
-        while self.world.storming and not producer.closed:
+    async def _hand(self, process: Process, producer: ProducerCore, life: SendersLife) -> None:
+        while self.world.has_faults and not producer.closed:
             dice = self.chance.random()
             if dice < 0.7:
-                self._send(producer, story)
+                self._send(producer, life)
             elif dice < 0.97:
-                await self._flush(process, producer, story)
+                await self._flush(process, producer, life)
             elif dice < 0.98:
-                await self._close(process, producer, story)
+                await self._close(process, producer, life)
             await process.runtime.sleep_ms(self.chance.uniform(0, 10))
 
-    def _send(self, producer: ProducerCore, story: SendersLife) -> None:
+    def _send(self, producer: ProducerCore, life: SendersLife) -> None:
         self._records += 1
         place = self.world.place_for(self.chance)
         if place not in self.world.places():
             return
-        sent = SentRecord(story.name, place.topic, place.partition, f"{self.name}-{self._records}")
+        sent = SentRecord(life.name, place.topic, place.partition, f"{self.name}-{self._records}")
 
-        def told(error: KafkaError | None, at: RecordMetadata | None) -> None:
-            story.fates.add(sent.value)
+        def on_result(error: KafkaError | None, at: RecordMetadata | None) -> None:
+            life.outcomes.add(sent.value)
             if at is not None:
                 sent.acknowledged, sent.offset = True, at.offset
             elif not isinstance(error, ProduceFailedError) or not error.outcome_unknown:
-                story.refused.append(sent.value)
+                life.refused.append(sent.value)
 
         key = sent.value.encode() if self.world.options.compacted else None
-        producer.append(place.topic, sent.value.encode(), key, place.partition, on_delivery=told)
-        story.sent.append(sent)
+        producer.append(place.topic, sent.value.encode(), key, place.partition, on_delivery=on_result)
+        life.sent.append(sent)
         self.world.history.sent.append(sent)
 
-    async def _flush(self, process: Process, producer: ProducerCore, story: SendersLife) -> None:
-        before = [sent.value for sent in story.sent]
+    async def _flush(self, process: Process, producer: ProducerCore, life: SendersLife) -> None:
+        before = [sent.value for sent in life.sent]
         try:
             await self.call(process, "flush", producer.flush)
         except (ProduceFailedError, KafkaTimeoutError, TaskCancelled) as error:
             self.world.trace(f"{self.name} flush: {type(error).__name__}: {error}")
             return
-        self._check_fates("flush()", before, story)
+        self._check_outcomes("flush()", before, life)
 
-    async def _close(self, process: Process, producer: ProducerCore, story: SendersLife) -> None:
+    async def _close(self, process: Process, producer: ProducerCore, life: SendersLife) -> None:
         if producer.closed:
             return
         await producer.close(5_000)
-        self._check_fates("close()", [sent.value for sent in story.sent], story)
+        self._check_outcomes("close()", [sent.value for sent in life.sent], life)
 
-    def _check_fates(self, what: str, before: Iterable[str], story: SendersLife) -> None:
-        unknown = [value for value in before if value not in story.fates]
+    def _check_outcomes(self, what: str, before: Iterable[str], life: SendersLife) -> None:
+        unknown = [value for value in before if value not in life.outcomes]
         if unknown:
-            self.world.found("fate_unknown", f"{story.name}: {what} returned, and nobody was told of {unknown[:5]}")
+            self.world.found("fate_unknown", f"{life.name}: {what} returned, and nobody was told of {unknown[:5]}")
 
 
-def judge_senders(stories: Iterable[SendersLife], reads: Iterable[RecordRead]) -> list[Anomaly]:
+def judge_senders(all_lives: Iterable[SendersLife], reads: Iterable[RecordRead]) -> list[Anomaly]:
     """Find records in the log that the client reported as not written."""
     there = {read.value for read in reads}
     return [
-        Anomaly("refused_and_there", f"{story.name} was told that {value} is not in the log")
-        for story in stories
-        for value in story.refused
+        Anomaly("refused_and_there", f"{life.name} was told that {value} is not in the log")
+        for life in all_lives
+        for value in life.refused
         if value in there
     ]

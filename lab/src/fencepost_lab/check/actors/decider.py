@@ -15,7 +15,7 @@ from fencepost.client.prepared import PreparedTransaction
 from fencepost.client.producer.core import ProducerCore
 from fencepost.config import ProducerConfig
 from fencepost.errors import AbortableError, KafkaError, RetriableError
-from fencepost_lab.check.actors.actor import Actor, ApplicationBroke, Surroundings, producer_in
+from fencepost_lab.check.actors.actor import Actor, ActorWorld, ApplicationError, producer_in
 from fencepost_lab.check.history import Outcome, TransactionSummary
 from fencepost_lab.check.history.operations import Abort, Commit, Prepare
 from fencepost_lab.check.process import Process
@@ -46,7 +46,7 @@ class Decider(Actor):
     _transactions = 0
     _stored: _Decision | None = None
 
-    def __init__(self, world: Surroundings, name: str, chance: Random) -> None:
+    def __init__(self, world: ActorWorld, name: str, chance: Random) -> None:
         super().__init__(world, name, chance)
         self._carried_out: list[_Decision] = []
 
@@ -61,7 +61,7 @@ class Decider(Actor):
         )
         producer = producer_in(process, config)
         await self._resume(process, producer, config)
-        while self.world.storming:
+        while self.world.has_faults:
             await self._transaction(process, producer, life)
         await self.call(process, "close", lambda: producer.close(10_000))
 
@@ -84,16 +84,16 @@ class Decider(Actor):
         self._carried_out.append(stored)
         if self.chance.random() < 0.2:
             self._complete_outside(self.chance.choice(self._carried_out))  # simulates a restored checkpoint
-        if self.strikes(0.2):
-            raise ApplicationBroke("it ends before it clears the stored decision")
+        if self.draws_fault(0.2):
+            raise ApplicationError("it ends before it clears the stored decision")
 
     async def _commit_as_stored(self, process: Process, producer: ProducerCore, stored: _Decision) -> None:
         try:
-            commit = Commit(process=process.who, transaction=stored.transaction)
+            commit = Commit(process=process.life_name, transaction=stored.transaction)
             complete = partial(producer.complete_transaction, stored.token)
             await self.ask(process, "complete_transaction", commit, complete)
         except (AbortableError, RetriableError, TaskCancelled) as error:
-            raise ApplicationBroke(f"complete_transaction: {type(error).__name__}: {error}") from error
+            raise ApplicationError(f"complete_transaction: {type(error).__name__}: {error}") from error
 
     async def _patiently(self, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         while True:
@@ -106,21 +106,21 @@ class Decider(Actor):
         self._transactions += 1
         record = TransactionSummary(self.name, self._transactions, outcome=Outcome.ABORTED)
         self.world.history.transactions.append(record)
-        name = self.world.sessions.begin(process.who, self.name, record.number)
+        name = self.world.sessions.begin(process.life_name, self.name, record.number)
         try:
             producer.begin_transaction()
             for index in range(self.chance.randint(1, 4)):
                 value = f"{self.name}-{record.number}-{index}"
                 self.write(producer, record, self.world.place_for(self.chance), value)
             await self.work(process)
-            prepare = Prepare(process=process.who, transaction=name)
+            prepare = Prepare(process=process.life_name, transaction=name)
             token = await self.ask(process, "prepare_transaction", prepare, producer.prepare_transaction)
-        except (AbortableError, RetriableError, ApplicationBroke, TaskCancelled) as error:
+        except (AbortableError, RetriableError, ApplicationError, TaskCancelled) as error:
             self.world.trace(f"{self.name} {record.number} failed: {type(error).__name__}: {error}")
             await self._abort(process, producer, name)
             return
         if life != self.lives:
-            raise ApplicationBroke("the database has another owner that read it before this decision")
+            raise ApplicationError("the database has another owner that read it before this decision")
         self._stored = stored = _Decision(str(token), self.chance.random() < 0.7, name)
         record.outcome = Outcome.COMMITTED if stored.commit else Outcome.ABORTED
         self.world.trace(f"{self.name} {record.number} decided: {record.outcome.value} {stored.token}")
@@ -128,7 +128,7 @@ class Decider(Actor):
             self._complete_outside(stored)
             await process.runtime.sleep_ms(self.chance.uniform(0, 50))
         await self.work(process)
-        if self.strikes(SLOW_ENDS):
+        if self.draws_fault(SLOW_ENDS):
             await process.runtime.sleep_ms(self.chance.uniform(*SLOW_MS))
         if stored.commit:
             await self._commit_as_stored(process, producer, stored)
@@ -140,7 +140,7 @@ class Decider(Actor):
 
     async def _abort(self, process: Process, producer: ProducerCore, name: str) -> None:
         def ask() -> Coroutine[Any, Any, None]:
-            abort = Abort(process=process.who, transaction=name)
+            abort = Abort(process=process.life_name, transaction=name)
             return self.ask(process, "abort_transaction", abort, producer.abort_transaction)
 
         await self._patiently("abort_transaction", ask)
@@ -154,7 +154,7 @@ class Decider(Actor):
             await outside.runtime.sleep_ms(after_ms)
             try:
                 token = PreparedTransaction.parse(stored.token)
-                end = (Commit if stored.commit else Abort)(process=outside.who, transaction=stored.transaction)
+                end = (Commit if stored.commit else Abort)(process=outside.life_name, transaction=stored.transaction)
                 complete = partial(outside.admin.complete, self.name, token, commit=stored.commit)
                 await self.world.sessions.ask(end, complete)
             except (RetriableError, TaskCancelled) as error:

@@ -9,7 +9,7 @@ from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import RecordMetadata, TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, KafkaTimeoutError, ProduceFailedError
-from fencepost_lab.check.actors.actor import FLEETING, Actor, Surroundings, producer_in
+from fencepost_lab.check.actors.actor import FLEETING, Actor, ActorWorld, producer_in
 from fencepost_lab.check.history import SentRecord
 from fencepost_lab.check.process import Process
 from fencepost_lab.check.scheduler import TaskCancelled
@@ -29,7 +29,7 @@ class Feeder(Actor):
 
     _records = 0
 
-    def __init__(self, world: Surroundings, name: str, chance: Random, only: TopicPartition | None = None) -> None:
+    def __init__(self, world: ActorWorld, name: str, chance: Random, only: TopicPartition | None = None) -> None:
         super().__init__(world, name, chance)
         self._only = only
         self.sent = world.history.sent if only is None else []
@@ -46,7 +46,7 @@ class Feeder(Actor):
         )
         producer = producer_in(process, config)
         name = f"{self.name}#{self.lives}"
-        while self.world.storming:
+        while self.world.has_faults:
             self._send(producer, name)
             await self.work(process)
             if self.chance.random() < 0.03:
@@ -64,7 +64,7 @@ class Feeder(Actor):
         if place != FLEETING:
             self.sent.append(sent)
 
-        def told(error: KafkaError | None, at: RecordMetadata | None) -> None:
+        def on_result(error: KafkaError | None, at: RecordMetadata | None) -> None:
             # A timeout also names the last refusal: error 45 (out of order) for a batch that waited for an earlier one.
             if error is not None and place != FLEETING and not isinstance(error.__cause__, KafkaTimeoutError):
                 self._check_reason(error)
@@ -72,7 +72,7 @@ class Feeder(Actor):
                 sent.acknowledged, sent.offset = True, at.offset
 
         key = sent.value.encode() if self.world.options.compacted else None
-        producer.append(place.topic, sent.value.encode(), key, place.partition, on_delivery=told)
+        producer.append(place.topic, sent.value.encode(), key, place.partition, on_delivery=on_result)
 
     def _check_reason(self, error: BaseException) -> None:
         if self._only is None:

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from fencepost.errors import KafkaError
-from fencepost_lab.check.actors.actor import Actor, Surroundings
+from fencepost_lab.check.actors.actor import Actor, ActorWorld
 from fencepost_lab.check.process import Process
 from fencepost_lab.check.scheduler import TaskCancelled
 
@@ -21,23 +21,23 @@ SHRUNK_MS: Final = (1.0, 60.0)
 class MessageSizeOperator(Actor):
     """An operator who shrinks the limit about every `shrink_interval_ms` during the storm, and always restores it."""
 
-    def __init__(self, world: Surroundings, name: str, chance: Random, topics: Sequence[str]) -> None:
+    def __init__(self, world: ActorWorld, name: str, chance: Random, topics: Sequence[str]) -> None:
         super().__init__(world, name, chance)
         self._topics = topics
 
     async def live(self, process: Process) -> None:
         """Shrink and restore limits until the storm is over."""
         for topic in self._topics:  # an earlier life may have left the limit in force
-            await self._mend(process, topic)
-        while self.world.storming:
+            await self._restore(process, topic)
+        while self.world.has_faults:
             await process.runtime.sleep_ms(self.chance.uniform(0, 2 * self.world.options.shrink_interval_ms))
             topic = self.chance.choice(self._topics)
-            if self.world.storming:
+            if self.world.has_faults:
                 await self._set(process, topic, "1")
                 await process.runtime.sleep_ms(self.chance.uniform(*SHRUNK_MS))
-                await self._mend(process, topic)
+                await self._restore(process, topic)
 
-    async def _mend(self, process: Process, topic: str) -> None:
+    async def _restore(self, process: Process, topic: str) -> None:
         while not await self._set(process, topic, None):
             await process.runtime.sleep_ms(50)
 

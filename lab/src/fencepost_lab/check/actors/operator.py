@@ -20,16 +20,16 @@ class Operator(Actor):
 
     async def live(self, process: Process) -> None:
         """Act until the storm is over."""
-        while self.world.storming:
+        while self.world.has_faults:
             await process.runtime.sleep_ms(self.chance.uniform(50, 1_500))
-            if self.world.storming:
+            if self.world.has_faults:
                 await self._act(process)
 
     async def _act(self, process: Process) -> None:
         admin, world = process.admin, self.world
         sessions = world.sessions
         whom = self.chance.choice(world.replaceable)
-        taken_over = Init(process=process.who, transactional_id=whom)
+        taken_over = Init(process=process.life_name, transactional_id=whom)
         acts: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
             f"fence {whom}": lambda: sessions.ask(taken_over, lambda: admin.fence_producers([whom])),
             f"terminate {whom}": lambda: sessions.ask(taken_over, lambda: admin.force_terminate_transaction(whom)),

@@ -28,7 +28,7 @@ class SlowReader(Actor):
     async def live(self, process: Process) -> None:
         """Send fetches until the storm is over."""
         host, _, port = self.world.bootstrap_servers.rpartition(":")
-        while self.world.storming:
+        while self.world.has_faults:
             await process.runtime.sleep_ms(self.chance.uniform(10, 500))
             try:
                 stream = await process.runtime.open(host, int(port), DEFAULT_MAX_FRAME_BYTES)

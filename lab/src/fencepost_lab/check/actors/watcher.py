@@ -37,7 +37,7 @@ class Watcher(Actor):
         ends: dict[TopicPartition, int] = {}
         lag_ms = self.chance.choice((0, 0, 50, 3_000))
         while True:
-            if lag_ms and self.world.storming:  # a slow reader, whose answers wait for it
+            if lag_ms and self.world.has_faults:  # a slow reader, whose answers wait for it
                 await process.runtime.sleep_ms(self.chance.uniform(0, lag_ms))
             try:
                 records = await self.call(process, f"poll ({consumer.state()})", lambda: consumer.poll(500))

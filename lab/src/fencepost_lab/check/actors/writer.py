@@ -14,7 +14,7 @@ from fencepost.errors import (
     TransactionCommitFailedError,
     TransactionCommittedError,
 )
-from fencepost_lab.check.actors.actor import Actor, ApplicationBroke, producer_in
+from fencepost_lab.check.actors.actor import Actor, ApplicationError, producer_in
 from fencepost_lab.check.actors.looking import unseen
 from fencepost_lab.check.history import Outcome, TransactionSummary
 from fencepost_lab.check.history.operations import Commit, SendOffsets
@@ -27,7 +27,7 @@ POSITIONS_OF: Final = TopicPartition("elsewhere", 0)
 """Partition that the writers' committed positions refer to. Each writer has a group of its own name."""
 
 
-class _Abandoned(ApplicationBroke):
+class _Abandoned(ApplicationError):
     """The application decides to abandon its transaction."""
 
 
@@ -55,33 +55,33 @@ class TransactionalWriter(Actor):
         producer = producer_in(process, config)
         await self._ready(process, producer, config)
         by_block = self.chance.random() < 0.5
-        while self.world.storming:
+        while self.world.has_faults:
             self._transactions += 1
             # ABORTED until the commit is requested, because no reader may see the transaction before.
             record = TransactionSummary(self.name, self._transactions, outcome=Outcome.ABORTED)
             self.world.history.transactions.append(record)
-            name = self.world.sessions.begin(process.who, self.name, record.number)
+            name = self.world.sessions.begin(process.life_name, self.name, record.number)
             if by_block:
                 await self._block(process, producer, record, name)
             else:
                 await self._by_calls(process, producer, record, name)
             self.world.trace(f"{self.name} {record.number} {record.outcome.value}")
             if record.outcome is Outcome.COMMITTED:
-                await self._look(process, record)
+                await self._check_visible(process, record)
         await self.call(process, "close", lambda: producer.close(10_000))
 
-    async def _look(self, process: Process, record: TransactionSummary) -> None:
+    async def _check_visible(self, process: Process, record: TransactionSummary) -> None:
         """Check that a reader sees the whole transaction. A disk error that delays a marker is no defect."""
         options = self.world.options
         if not options.look_chance or options.disk_fails or self.chance.random() >= options.look_chance:
             return
         try:
-            told = await self.call(process, "look", lambda: unseen(process.admin, record, POSITIONS_OF))
+            message = await self.call(process, "look", lambda: unseen(process.admin, record, POSITIONS_OF))
         except (KafkaError, TaskCancelled) as error:
             self.world.trace(f"{self.name} look: {type(error).__name__}: {error}")
             return
-        if told is not None:
-            self.world.found("commit_not_seen", f"{self.name} {record.number} is committed, and {told}")
+        if message is not None:
+            self.world.found("commit_not_seen", f"{self.name} {record.number} is committed, and {message}")
 
     def _timeouts_ms(self) -> tuple[int, ...]:
         given = self.world.options.transaction_timeout_ms
@@ -104,19 +104,19 @@ class TransactionalWriter(Actor):
                 await self._commit(process, producer, name)
                 record.outcome = Outcome.COMMITTED
                 return
-        except (AbortableError, RetriableError, ApplicationBroke, TaskCancelled) as error:
+        except (AbortableError, RetriableError, ApplicationError, TaskCancelled) as error:
             self.world.trace(f"{self.name} {record.number} failed: {type(error).__name__}: {error}")
         await self.abort(process, producer, record, name)
 
     async def _commit(self, process: Process, producer: ProducerCore, name: str) -> None:
         """Commit. A failure is fatal or a TransactionCommitFailedError, which tells if the outcome is unknown."""
         try:
-            commit = Commit(process=process.who, transaction=name)
+            commit = Commit(process=process.life_name, transaction=name)
             await self.ask(process, "commit_transaction", commit, producer.commit_transaction)
         except (AbortableError, RetriableError) as error:
             if not isinstance(error, TransactionCommitFailedError):
-                told = f"{self.name} was told by commit_transaction: {type(error).__name__}: {error}"
-                self.world.found("undocumented_error", told)
+                message = f"{self.name} was told by commit_transaction: {type(error).__name__}: {error}"
+                self.world.found("undocumented_error", message)
             raise
 
     async def _block(self, process: Process, producer: ProducerCore, record: TransactionSummary, name: str) -> None:
@@ -128,7 +128,7 @@ class TransactionalWriter(Actor):
 
         try:
             await self.by_block(process, "transaction()", producer, None, name, fill)
-        except ApplicationBroke:
+        except ApplicationError:
             return
         except TransactionCommittedError as error:
             # The error concerns this block's commit, or an earlier block's whose abort came too late. The latter is
@@ -157,6 +157,6 @@ class TransactionalWriter(Actor):
             await self.ask(
                 process,
                 "send_offsets_to_transaction",
-                SendOffsets(process=process.who, transaction=name, group=self.name, offsets=[]),
+                SendOffsets(process=process.life_name, transaction=name, group=self.name, offsets=[]),
                 lambda: producer.send_offsets_to_transaction({POSITIONS_OF: position}, self.name),
             )

@@ -17,7 +17,7 @@ def aborted_read(history: History) -> Iterator[Anomaly]:
         transaction = history.transaction_of(value)
         where = f"{reading.process} read {value!r} at {place}"
         if transaction is not None and transaction.outcome is Outcome.ABORTED:
-            told = f"{where} of transaction {transaction.name}, which was aborted"
-            yield Anomaly("aborted_read", told, (transaction.begin, send, *transaction.ends, reading))
+            message = f"{where} of transaction {transaction.name}, which was aborted"
+            yield Anomaly("aborted_read", message, (transaction.begin, send, *transaction.ends, reading))
         elif send.result is OperationResult.FAIL:
             yield Anomaly("aborted_read", f"{where}, whose send failed: {send.error}", (send, reading))

@@ -20,14 +20,18 @@ def broken_decision(history: History) -> Iterator[Anomaly]:
             *transaction.ends,
         )
         if committed is not None and aborted is not None:
-            told = f"transaction {transaction.name} was committed by {committed.process}, aborted by {aborted.process}"
-            yield Anomaly("broken_decision", told, shown)
+            message = (
+                f"transaction {transaction.name} was committed by {committed.process}, aborted by {aborted.process}"
+            )
+            yield Anomaly("broken_decision", message, shown)
         for decision in transaction.decisions:
             if decision.ok and any(prepare.ok for prepare in transaction.prepares):
                 what = _otherwise(transaction, decision, history)
                 if what:
-                    told = f"transaction {transaction.name} was prepared, {decision.decision} was decided, and {what}"
-                    yield Anomaly("broken_decision", told, shown)
+                    message = (
+                        f"transaction {transaction.name} was prepared, {decision.decision} was decided, and {what}"
+                    )
+                    yield Anomaly("broken_decision", message, shown)
 
 
 def _otherwise(transaction: HistoryTransaction, decision: Decide, history: History) -> str:

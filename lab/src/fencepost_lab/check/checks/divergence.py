@@ -20,5 +20,5 @@ def divergence(history: History) -> Iterator[Anomaly]:
             expected, first = here.setdefault(offset, (value, reading))
             if expected != value:
                 place = Position(batch.topic, batch.partition, offset)
-                told = f"{place} is {expected!r} for {first.process} and {value!r} for {reading.process}"
-                yield Anomaly("divergence", told, (first, reading))
+                message = f"{place} is {expected!r} for {first.process} and {value!r} for {reading.process}"
+                yield Anomaly("divergence", message, (first, reading))

@@ -21,10 +21,10 @@ def end_back(history: History) -> Iterator[Anomaly]:
             events.append((operation.completed, 1, operation))
     known: dict[tuple[str, int, str], Answer] = {}
     asked: dict[int, Answer] = {}
-    for _, told, operation in sorted(events, key=lambda event: event[:2]):
+    for _, is_answer, operation in sorted(events, key=lambda event: event[:2]):
         if isinstance(operation, ListOffsets):
             place = operation.topic, operation.partition, operation.isolation
-            if not told:
+            if not is_answer:
                 asked[operation.invoked] = known.get(place, (-1, operation))
                 continue
             least, before = asked.pop(operation.invoked)

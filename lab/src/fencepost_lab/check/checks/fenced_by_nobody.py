@@ -30,16 +30,20 @@ def fenced_by_nobody(history: History) -> Iterator[Anomaly]:
             inits.setdefault(operation.transactional_id, []).append(operation)
         elif isinstance(operation, Commit | Abort):
             ends.setdefault(_id_of(history, operation), []).append(operation)
-    for told in history.operations:
-        name = _id_of(history, told) if told.fenced else ""
-        mine = [init for init in inits.get(name, ()) if init.process == told.process]
+    for fenced in history.operations:
+        name = _id_of(history, fenced) if fenced.fenced else ""
+        mine = [init for init in inits.get(name, ()) if init.process == fenced.process]
         if not mine or any(init.repeated or not init.timeout_ms for init in mine):
             continue
-        others: list[Operation] = [init for init in inits[name] if init is not told and _fences(init, told, mine[0])]
-        others += [end for end in ends.get(name, ()) if end.process != told.process and _meets(end, told, mine[0])]
-        if not others and not _outlasted(history, told, mine[-1]):
-            what = f"{told.process} was told that its epoch of {name} is not the present one, which nobody had changed"
-            yield Anomaly("fenced_by_nobody", what, (*mine, told))
+        others: list[Operation] = [
+            init for init in inits[name] if init is not fenced and _fences(init, fenced, mine[0])
+        ]
+        others += [end for end in ends.get(name, ()) if end.process != fenced.process and _meets(end, fenced, mine[0])]
+        if not others and not _outlasted(history, fenced, mine[-1]):
+            what = (
+                f"{fenced.process} was told that its epoch of {name} is not the present one, which nobody had changed"
+            )
+            yield Anomaly("fenced_by_nobody", what, (*mine, fenced))
 
 
 def _id_of(history: History, operation: Operation) -> str:
@@ -51,22 +55,22 @@ def _id_of(history: History, operation: Operation) -> str:
     return ""
 
 
-def _fences(init: Init, told: Operation, first: Init) -> bool:
+def _fences(init: Init, fenced: Operation, first: Init) -> bool:
     """Return true for another client's InitProducerId, or an unanswered own one that may have arrived late."""
-    return (init.process != told.process or not init.ok) and _meets(init, told, first)
+    return (init.process != fenced.process or not init.ok) and _meets(init, fenced, first)
 
 
-def _meets(other: Operation, told: Operation, first: Init) -> bool:
-    """Return true if `other` can have taken effect between the producer's first InitProducerId and `told`'s answer."""
+def _meets(other: Operation, fenced: Operation, first: Init) -> bool:
+    """Return true if `other` can have taken effect between the producer's first InitProducerId and the refusal."""
     last = other.completed if other.ok else NEVER
-    return other.invoked < told.completed and last > first.invoked
+    return other.invoked < fenced.completed and last > first.invoked
 
 
-def _outlasted(history: History, told: Operation, init: Init) -> bool:
+def _outlasted(history: History, fenced: Operation, init: Init) -> bool:
     for transaction in history.transactions.values():
         begin = transaction.begin
-        if begin.process == told.process and begin.transactional_id == init.transactional_id:
+        if begin.process == fenced.process and begin.transactional_id == init.transactional_id:
             answered = [end.completed_ms for end in transaction.ends if end.ok]
-            if min([*answered, told.completed_ms]) - begin.invoked_ms >= init.timeout_ms:
+            if min([*answered, fenced.completed_ms]) - begin.invoked_ms >= init.timeout_ms:
                 return True
     return False

@@ -38,5 +38,7 @@ def _judge(
     if generation < 0 or not before or known[before - 1][1] <= generation:
         return
     _, current, assign = known[before - 1]
-    told = f"{asked.process} committed positions of group {group} in generation {generation}; it was {current} already"
-    yield Anomaly("fenced_commit", told, (assign, *operations))
+    message = (
+        f"{asked.process} committed positions of group {group} in generation {generation}; it was {current} already"
+    )
+    yield Anomaly("fenced_commit", message, (assign, *operations))

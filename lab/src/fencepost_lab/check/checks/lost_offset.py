@@ -99,8 +99,10 @@ def lost_offset(history: History) -> Iterator[Anomaly]:
                 where = Position(topic, partition, offset)
                 allowed = "nothing" if newest is None else f"{newest.offset} or a later one"
                 last = newest.operations if newest is not None else ()
-                told = f"group {fetched.group} is at {where}, which no commit explains: {allowed} was committed before"
-                yield Anomaly("lost_offset", told, (*last, fetched))
+                message = (
+                    f"group {fetched.group} is at {where}, which no commit explains: {allowed} was committed before"
+                )
+                yield Anomaly("lost_offset", message, (*last, fetched))
             place.saw(offset, fetched)
 
 

@@ -19,5 +19,5 @@ def lost_write(history: History) -> Iterator[Anomaly]:
         read = history.missing_in(send)
         if read is not None:
             of, ends = ("", []) if transaction is None else (f" of transaction {transaction.name}", transaction.ends)
-            told = f"{send.value!r}{of}, sent to {send.topic}-{send.partition}, was not got by {read.process}"
-            yield Anomaly("lost_write", told, (send, *ends, read))
+            message = f"{send.value!r}{of}, sent to {send.topic}-{send.partition}, was not got by {read.process}"
+            yield Anomaly("lost_write", message, (send, *ends, read))

@@ -15,8 +15,8 @@ def nonmonotonic_poll(history: History) -> Iterator[Anomaly]:
     for stream in streams(history):
         name = f"{stream.topic}-{stream.partition}"
         if stream.offsets and stream.placed is not None and stream.offsets[0] < stream.start:
-            told = f"{stream.process} was to read {name} from {stream.start} and got {stream.offsets[0]}"
-            yield Anomaly("nonmonotonic_poll", told, (stream.placed, stream.polls[0]))
+            message = f"{stream.process} was to read {name} from {stream.start} and got {stream.offsets[0]}"
+            yield Anomaly("nonmonotonic_poll", message, (stream.placed, stream.polls[0]))
         for at, (before, offset) in enumerate(pairwise(stream.offsets)):
             if offset <= before:
                 yield _back(stream.process, name, before, offset, (stream.polls[at], stream.polls[at + 1]))
@@ -29,5 +29,5 @@ def nonmonotonic_poll(history: History) -> Iterator[Anomaly]:
 
 def _back(process: str, name: str, before: int, offset: int, operations: tuple[Operation, ...]) -> Anomaly:
     distinct = tuple(dict.fromkeys(id(operation) for operation in operations))
-    told = f"{process} got offset {offset} of {name} after {before}"
-    return Anomaly("nonmonotonic_poll", told, operations[: len(distinct)])
+    message = f"{process} got offset {offset} of {name} after {before}"
+    return Anomaly("nonmonotonic_poll", message, operations[: len(distinct)])

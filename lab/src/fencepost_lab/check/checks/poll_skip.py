@@ -27,7 +27,7 @@ def poll_skip(history: History) -> Iterator[Anomaly]:
         between = others[bisect_left(others, first) : bisect_right(others, max(got))]
         skipped = [offset for offset in between if offset not in got]
         if skipped:
-            yield _tell(history, stream, skipped)
+            yield _anomaly(history, stream, skipped)
 
 
 def _offsets_read(history: History, *isolations: str) -> dict[tuple[str, int], list[int]]:
@@ -38,17 +38,17 @@ def _offsets_read(history: History, *isolations: str) -> dict[tuple[str, int], l
     return {place: sorted(offsets) for place, offsets in found.items()}
 
 
-def _tell(history: History, stream: PollStream, skipped: Sequence[int]) -> Anomaly:
+def _anomaly(history: History, stream: PollStream, skipped: Sequence[int]) -> Anomaly:
     offset = skipped[0]
     after = next(poll for poll, got in zip(stream.polls, stream.offsets, strict=True) if got > offset)
     name = f"{stream.topic}-{stream.partition}"
-    told = f"{stream.process} passed over offset {offset} of {name}"
+    message = f"{stream.process} passed over offset {offset} of {name}"
     if len(skipped) > 1:
-        told += f" and {len(skipped) - 1} more"
+        message += f" and {len(skipped) - 1} more"
     earlier = [poll for poll, got in zip(stream.polls, stream.offsets, strict=True) if got < offset][-1:]
     placed = [stream.placed] if stream.placed is not None and not earlier else []
     other = _reader_of(history, stream, offset)
-    return Anomaly("poll_skip", told, (*placed, *earlier, after, other))
+    return Anomaly("poll_skip", message, (*placed, *earlier, after, other))
 
 
 def _reader_of(history: History, stream: PollStream, offset: int) -> Poll | Read:

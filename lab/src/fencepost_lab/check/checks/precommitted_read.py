@@ -17,6 +17,6 @@ def precommitted_read(history: History) -> Iterator[Anomaly]:
         asked = min((commit.invoked for commit in transaction.commits), default=NEVER)
         if reading.completed < asked:
             when = "before its commit was asked for" if transaction.commits else "whose commit nobody asked for"
-            told = f"{reading.process} read {value!r} at {place} of transaction {transaction.name}, {when}"
+            message = f"{reading.process} read {value!r} at {place} of transaction {transaction.name}, {when}"
             sent = history.sends[value]
-            yield Anomaly("precommitted_read", told, (transaction.begin, sent, reading, *transaction.ends))
+            yield Anomaly("precommitted_read", message, (transaction.begin, sent, reading, *transaction.ends))

@@ -50,9 +50,9 @@ def _missing(history: History, group: str, made: Made, targets: set[tuple[str, i
         for offset, by in _inputs(history, topic, partition):
             source = Position(topic, partition, offset)
             if offset < end and source not in made:
-                told = f"group {group} is at {Position(topic, partition, end)}, and nothing was made of {source}"
+                message = f"group {group} is at {Position(topic, partition, end)}, and nothing was made of {source}"
                 shown: list[Operation] = [by, fetched, *(read for read in reads if read is not None)]
-                yield Anomaly("processed_once", told, tuple(shown))
+                yield Anomaly("processed_once", message, tuple(shown))
 
 
 def _last_read(history: History, target: tuple[str, int]) -> Read | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fencepost_lab.check.history.model import Anomaly, History, Sighting
+from fencepost_lab.check.history.model import Anomaly, FirstRead, History
 from fencepost_lab.check.history.operations import Send
 
 
 def reordered(history: History) -> Iterator[Anomaly]:
     """Find records that precede an earlier record of the same client."""
-    furthest: dict[tuple[str, str, int], tuple[Send, Sighting]] = {}
+    furthest: dict[tuple[str, str, int], tuple[Send, FirstRead]] = {}
     for send in history.of(Send):
         seen = history.seen.get(send.value)
         if seen is None:
@@ -20,7 +20,7 @@ def reordered(history: History) -> Iterator[Anomaly]:
         if earlier is not None and seen.place.offset < earlier[1].place.offset:
             before, its = earlier
             places = f"they are at {its.place} and {seen.place}"
-            told = f"{send.process} sent {before.value!r} and then {send.value!r}; {places}"
-            yield Anomaly("reordered", told, (before, send, its.operation, seen.operation))
+            message = f"{send.process} sent {before.value!r} and then {send.value!r}; {places}"
+            yield Anomaly("reordered", message, (before, send, its.operation, seen.operation))
         else:
             furthest[lane] = (send, seen)

@@ -14,6 +14,6 @@ def stuck(history: History) -> Iterator[Anomaly]:
         if read.result is OperationResult.FAIL:
             got = max((offset for batch in read.records for offset in batch.offsets), default=-1)
             last = f"after offset {got}" if got >= 0 else "before the first record"
-            told = f"{read.process} did not get to the end of {read.topic}-{read.partition}, but stood {last}"
-            told += f": {read.error}"
-            yield Anomaly("stuck", told, (read,))
+            message = f"{read.process} did not get to the end of {read.topic}-{read.partition}, but stood {last}"
+            message += f": {read.error}"
+            yield Anomaly("stuck", message, (read,))

@@ -24,8 +24,8 @@ def torn(history: History) -> Iterator[Anomaly]:
         for send in transaction.sends:
             read = None if send.value in history.committed else history.missing_in(send)
             if read is not None:
-                told = f"{visible.value!r} of transaction {transaction.name} was read and {send.value!r} was not"
-                yield Anomaly("torn", told, (transaction.begin, visible, send, *transaction.ends, seen, read))
+                message = f"{visible.value!r} of transaction {transaction.name} was read and {send.value!r} was not"
+                yield Anomaly("torn", message, (transaction.begin, visible, send, *transaction.ends, seen, read))
                 break
         yield from _without_offsets(transaction, visible, seen, fetches)
 
@@ -39,8 +39,8 @@ def _without_offsets(
             at = {(topic, partition): offset for topic, partition, offset in fetched.offsets}
             behind = [place for place in sent.offsets if at.get(place[:2], -1) < place.offset]
             if fetched.invoked > seen.completed and behind:
-                told = (
+                message = (
                     f"records of transaction {transaction.name} were read, and group {sent.group} is not at {behind[0]}"
                 )
-                yield Anomaly("torn", told, (transaction.begin, visible, sent, *transaction.ends, seen, fetched))
+                yield Anomaly("torn", message, (transaction.begin, visible, sent, *transaction.ends, seen, fetched))
                 return

@@ -28,11 +28,11 @@ def unstable_end(history: History) -> Iterator[Anomaly]:
             before = bisect_left(known, asked, key=_completed)
             if before and 0 <= send.offset < known[before - 1].offset:
                 listed = known[before - 1]
-                told = (
+                message = (
                     f"{listed.process} was told that {send.topic}-{send.partition} is stable to {listed.offset}, "
                     f"where {send.value!r} of transaction {transaction.name} was at {send.offset} and open"
                 )
-                yield Anomaly("unstable_end", told, (transaction.begin, send, listed, *transaction.ends))
+                yield Anomaly("unstable_end", message, (transaction.begin, send, listed, *transaction.ends))
 
 
 def _completed(listed: ListOffsets) -> int:

@@ -29,15 +29,15 @@ def zombie_write(history: History) -> Iterator[Anomaly]:
 
 
 def _after(transaction: HistoryTransaction, fence: Init, history: History) -> Iterator[Anomaly]:
-    who = f"{transaction.begin.process}, fenced by {fence.process},"
+    subject = f"{transaction.begin.process}, fenced by {fence.process},"
     shown: tuple[Operation, ...] = (transaction.begin, fence)
     for commit in transaction.commits:
         if commit.ok and commit.invoked > fence.completed:
-            yield Anomaly("zombie_write", f"{who} committed transaction {transaction.name}", (*shown, commit))
+            yield Anomaly("zombie_write", f"{subject} committed transaction {transaction.name}", (*shown, commit))
             return
     for send in transaction.sends:
         if send.invoked > fence.completed and send.value in history.committed:
             seen = history.committed[send.value].operation
-            told = f"{who} wrote {send.value!r} in transaction {transaction.name}"
-            yield Anomaly("zombie_write", told, (*shown, send, *transaction.ends, seen))
+            message = f"{subject} wrote {send.value!r} in transaction {transaction.name}"
+            yield Anomaly("zombie_write", message, (*shown, send, *transaction.ends, seen))
             return

@@ -21,7 +21,7 @@ from fencepost_lab.check.history.operations import (
     OperationResult,
     Position,
     RecordRun,
-    told_at,
+    events_of,
 )
 
 __all__ = ["VERSION_LINE", "decoded", "ended_line", "instant_line", "invoked_line", "lines_of", "operations_of"]
@@ -40,7 +40,7 @@ class _Field(NamedTuple):
 
     read: Callable[[Any], Any]
     required: bool
-    told: tuple[str, ...]
+    carried_by: tuple[str, ...]
 
 
 # Reading -------------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def _fill(operation: Operation, event: dict[str, Any]) -> None:
     known = _FIELDS[type(operation)]
     for key, raw in event.items():
         field = known.get(key)
-        if field is None or "end" not in field.told:
+        if field is None or "end" not in field.carried_by:
             raise ValueError(f"the end of {operation.F} has no field {key}")
         setattr(operation, key, _value(key, field, raw))
 
@@ -227,7 +227,7 @@ def _fields_of(kind: type[Operation]) -> dict[str, _Field]:
         declared.name: _Field(
             readers[hints[declared.name]],
             declared.default is MISSING and declared.default_factory is MISSING,
-            told_at(declared),
+            events_of(declared),
         )
         for declared in fields(kind)
         if declared.name not in COMMON
@@ -281,7 +281,7 @@ def _given(operation: Operation, when: str) -> dict[str, Any]:
     """Return the fields that differ from their default."""
     found = {}
     for declared in fields(operation):
-        if declared.name in COMMON or when not in told_at(declared):
+        if declared.name in COMMON or when not in events_of(declared):
             continue
         value = getattr(operation, declared.name)
         if declared.default is not MISSING and value == declared.default:

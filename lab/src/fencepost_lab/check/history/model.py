@@ -28,7 +28,7 @@ from fencepost_lab.check.history.operations import (
     SendOffsets,
 )
 
-__all__ = ["Anomaly", "History", "HistoryTransaction", "InvalidHistory", "Outcome", "Sighting"]
+__all__ = ["Anomaly", "FirstRead", "History", "HistoryTransaction", "InvalidHistory", "Outcome"]
 
 COMMITTED = "read_committed"
 
@@ -55,7 +55,7 @@ class Outcome(Enum):
     OPEN = "open"
 
 
-class Sighting(NamedTuple):
+class FirstRead(NamedTuple):
     """The first read of a record."""
 
     operation: Poll | Read
@@ -173,22 +173,22 @@ class History:
         return found
 
     @cached_property
-    def committed(self) -> dict[str, Sighting]:
+    def committed(self) -> dict[str, FirstRead]:
         """First sighting of each value by a read_committed reader."""
-        return self._sightings(COMMITTED)
+        return self._first_reads(COMMITTED)
 
     @cached_property
-    def seen(self) -> dict[str, Sighting]:
+    def seen(self) -> dict[str, FirstRead]:
         """First sighting of each value by any reader."""
-        return self._sightings()
+        return self._first_reads()
 
-    def _sightings(self, *isolations: str) -> dict[str, Sighting]:
-        found: dict[str, Sighting] = {}
+    def _first_reads(self, *isolations: str) -> dict[str, FirstRead]:
+        found: dict[str, FirstRead] = {}
         for operation, (topic, partition, offsets, values) in self.readings(*isolations):
             for offset, value in zip(offsets, values, strict=True):
                 known = found.get(value)
                 if known is None or operation.completed < known.operation.completed:
-                    found[value] = Sighting(operation, Position(topic, partition, offset))
+                    found[value] = FirstRead(operation, Position(topic, partition, offset))
         return found
 
     def transaction_of(self, value: str) -> HistoryTransaction | None:

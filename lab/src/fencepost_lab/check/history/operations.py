@@ -1,6 +1,7 @@
 """The operations of a history: a client's requests and their answers. docs/check.md defines every field.
 
-`told_at` returns the events that carry a field. An operation without an answer stays UNKNOWN: it may have taken effect.
+`events_of` returns the events that carry a field. An operation without an answer stays UNKNOWN, because it may have
+taken effect.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ __all__ = [
     "Seek",
     "Send",
     "SendOffsets",
-    "told_at",
+    "events_of",
 ]
 
 NEVER = sys.maxsize
-ANSWER = {"told": ("end",)}
-EITHER = {"told": ("beginning", "end")}
+ANSWER = {"carried_by": ("end",)}
+EITHER = {"carried_by": ("beginning", "end")}
 
 
 class OperationResult(Enum):
@@ -271,7 +272,7 @@ KINDS: dict[str, type[Operation]] = {
 }
 
 
-def told_at(declared: Field[Any]) -> tuple[str, ...]:
+def events_of(declared: Field[Any]) -> tuple[str, ...]:
     """Return the events that carry a field: "beginning", "end", or both."""
-    when: tuple[str, ...] = declared.metadata.get("told", ("beginning",))
+    when: tuple[str, ...] = declared.metadata.get("carried_by", ("beginning",))
     return when

@@ -30,22 +30,22 @@ def streams(history: History) -> Iterator[PollStream]:
     running: dict[str, dict[tuple[str, int], PollStream]] = {}
     moves = [operation for operation in history.operations if isinstance(operation, Assign | Seek | Poll)]
     for operation in sorted(moves, key=_when):
-        mine = running.setdefault(operation.process, {})
+        open_streams = running.setdefault(operation.process, {})
         match operation:
             case Assign():
-                yield from mine.values()
-                mine.clear()
-                _place(operation, mine)
+                yield from open_streams.values()
+                open_streams.clear()
+                _place(operation, open_streams)
             case Seek():
-                yield from (mine.pop(place[:2]) for place in operation.positions if place[:2] in mine)
-                _place(operation, mine)
+                yield from (open_streams.pop(place[:2]) for place in operation.positions if place[:2] in open_streams)
+                _place(operation, open_streams)
             case Poll() if operation.result is OperationResult.UNKNOWN:
-                yield from mine.values()
-                mine.clear()
+                yield from open_streams.values()
+                open_streams.clear()
             case Poll():
-                _extend(operation, mine)
-    for mine in running.values():
-        yield from mine.values()
+                _extend(operation, open_streams)
+    for open_streams in running.values():
+        yield from open_streams.values()
 
 
 def _when(operation: Operation) -> int:
@@ -53,17 +53,17 @@ def _when(operation: Operation) -> int:
     return operation.invoked if operation.completed == NEVER else operation.completed
 
 
-def _place(operation: Assign | Seek, mine: dict[tuple[str, int], PollStream]) -> None:
+def _place(operation: Assign | Seek, open_streams: dict[tuple[str, int], PollStream]) -> None:
     for topic, partition, offset in operation.positions:
-        mine[topic, partition] = PollStream(operation.process, topic, partition, "", offset, operation)
+        open_streams[topic, partition] = PollStream(operation.process, topic, partition, "", offset, operation)
 
 
-def _extend(poll: Poll, mine: dict[tuple[str, int], PollStream]) -> None:
+def _extend(poll: Poll, open_streams: dict[tuple[str, int], PollStream]) -> None:
     for batch in poll.records:
         place = batch.topic, batch.partition
-        stream = mine.get(place)
+        stream = open_streams.get(place)
         if stream is None:
-            stream = mine[place] = PollStream(poll.process, *place, poll.isolation)
+            stream = open_streams[place] = PollStream(poll.process, *place, poll.isolation)
         stream.isolation = poll.isolation
         stream.offsets += batch.offsets
         stream.polls += [poll] * len(batch.offsets)

@@ -64,8 +64,8 @@ NO_DISK_FAULTS: Final = (
     *("write_error_chance=0", "read_error_chance=0", "sync_error_chance=0"),
 )
 STORM: Final = (
-    *("spark.strike_chance=0.15", "spark.driver_strike_chance=0.3", "spark.second_driver_chance=0.4"),
-    *("spark.twin_chance=0.3", "spark.broken_rows_chance=0.1", "spark.stop_chance=0.1"),
+    *("spark.fault_chance=0.15", "spark.driver_fault_chance=0.3", "spark.second_driver_chance=0.4"),
+    *("spark.speculation_chance=0.3", "spark.broken_rows_chance=0.1", "spark.stop_chance=0.1"),
     *("network.request_lost_chance=0.02", "network.reply_lost_chance=0.04", "network.late_chance=0.01"),
     *("transaction_timeout_ms=20000", "step_timeout_ms=5000", "sinks=1"),
 )

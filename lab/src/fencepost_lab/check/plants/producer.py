@@ -200,7 +200,7 @@ def offsets_not_sent(patches: Patches) -> None:
     patches.setattr(ProducerTransactions, "_commit_offsets", some)
 
 
-@plant("clients", *GROUP, *CUT_SHORT, "heedless_chance=1.0", "cancel_chance=0.3", "kill_chance=0.4", "feeders=0")
+@plant("clients", *GROUP, *CUT_SHORT, "careless_chance=1.0", "cancel_chance=0.3", "kill_chance=0.4", "feeders=0")
 def offsets_sent_when_not_answered_are_forgotten(patches: Patches) -> None:
     """Offsets without an answer from the coordinator do not prevent a commit."""
     original = ProducerTransactions.send_offsets

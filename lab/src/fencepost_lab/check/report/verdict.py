@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 
 from fencepost_lab.check.checks import CHECKS, has_reads
 from fencepost_lab.check.history.model import Anomaly, History
-from fencepost_lab.check.history.operations import NEVER, Operation, OperationResult, Position, told_at
+from fencepost_lab.check.history.operations import NEVER, Operation, OperationResult, Position, events_of
 
 __all__ = ["Verdict", "describe", "judge", "text_of"]
 
@@ -52,8 +52,8 @@ def text_of(verdict: Verdict) -> str:
     for check, count in verdict.counts.items():
         shown = sum(anomaly.check == check for anomaly in verdict.kept)
         lines.append(f"{count:,} {check}" + (f", of which {shown} are shown" if shown < count else ""))
-    told = ", ".join(f"{count:,} {name}" for name, count in sorted(verdict.operations.items()))
-    lines.append(f"{verdict.operations.total():,} operations ({told}); {verdict.records_read:,} records read")
+    details = ", ".join(f"{count:,} {name}" for name, count in sorted(verdict.operations.items()))
+    lines.append(f"{verdict.operations.total():,} operations ({details}); {verdict.records_read:,} records read")
     if verdict.unproven:
         lines.append("nobody read anything: whatever was lost would not be seen")
     total = verdict.counts.total()
@@ -78,9 +78,9 @@ def describe(operation: Operation) -> str:
     else:
         lines += f" to {operation.completed}"
         times = f"{operation.invoked_ms:.1f} to {operation.completed_ms:.1f} ms"
-    told = "" if operation.result is OperationResult.OK else f" -> {operation.result.value}"
+    details = "" if operation.result is OperationResult.OK else f" -> {operation.result.value}"
     error = f": {operation.error}" if operation.error else ""
-    return f"{lines}, {times}  {operation.process}  {operation.F} {_fields(operation)}{told}{error}"
+    return f"{lines}, {times}  {operation.process}  {operation.F} {_fields(operation)}{details}{error}"
 
 
 def _fields(operation: Operation) -> str:
@@ -93,7 +93,7 @@ def _fields(operation: Operation) -> str:
             words.append("got " + " ".join(_batch(*batch) for batch in value))
         elif isinstance(value, list):
             words.append(f"{declared.name} " + " ".join(map(str, value)))
-        elif "end" in told_at(declared):
+        elif "end" in events_of(declared):
             words.append(f"-> {declared.name} {value}")
         else:
             words.append(f"{declared.name} {value!r}" if isinstance(value, str) else f"{declared.name} {value}")
