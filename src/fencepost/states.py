@@ -9,10 +9,24 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Generic, TypeVar
 
-__all__ = ["StateTable"]
+__all__ = ["StateTable", "illegal"]
 
 S = TypeVar("S", bound=Enum)
 E = TypeVar("E", bound=Enum)
+
+
+def illegal(machine: str, error: Callable[[str], Exception]) -> Callable[[Enum, Enum], Exception]:
+    """Return the function that creates the exception for an illegal event of a machine.
+
+    Args:
+        machine: Noun for the message, such as "a fetch session".
+        error: Class of the exception.
+    """
+
+    def create(state: Enum, event: Enum) -> Exception:
+        return error(f"{event.name} cannot happen to {machine} in state {state.name}")
+
+    return create
 
 
 class StateTable(Generic[S, E]):

@@ -64,7 +64,7 @@ def test_the_next_transactions_records(
         reports[message.value()] = "ok" if error is None else error.name()
 
     host, _, port = broker.bootstrap_servers.rpartition(":")
-    with FaultProxy((host, int(port)), lottery := OneProduce()) as proxy:
+    with FaultProxy((host, int(port)), fault_draw := OneProduce()) as proxy:
         producer = module.Producer(
             {
                 "bootstrap.servers": f"127.0.0.1:{proxy.port}",
@@ -83,10 +83,10 @@ def test_the_next_transactions_records(
 
         producer.init_transactions(PATIENCE_S)
         transact(b"first")
-        lottery.armed = True
+        fault_draw.armed = True
         producer.begin_transaction()
         producer.produce(topic, b"lost", partition=0, on_delivery=told)
-        until(lambda: producer.poll(0.05) is not None and not lottery.armed)
+        until(lambda: producer.poll(0.05) is not None and not fault_draw.armed)
         place = fencepost.TopicPartition(topic, 0)
         until(lambda: admin.list_offsets({place: -1})[place].offset == 3)  # first, its marker, and the lost one
         producer.abort_transaction(PATIENCE_S)

@@ -10,9 +10,9 @@ from fencepost_lab.torture.fault_proxy import FaultDraw, FaultProxy
 
 
 def quiet() -> FaultDraw:
-    lottery = FaultDraw(1, one_in=1)
-    lottery.enabled = False
-    return lottery
+    fault_draw = FaultDraw(1, one_in=1)
+    fault_draw.enabled = False
+    return fault_draw
 
 
 def test_all_of_a_clients_traffic_goes_through_the_proxy(fencepost_broker: fencepost.Broker) -> None:

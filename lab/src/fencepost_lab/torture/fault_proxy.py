@@ -59,10 +59,10 @@ class FaultProxy:
     """
 
     def __init__(
-        self, upstream: Address, lottery: FaultDraw, tls: tuple[SSLContext | None, SSLContext | None] = (None, None)
+        self, upstream: Address, fault_draw: FaultDraw, tls: tuple[SSLContext | None, SSLContext | None] = (None, None)
     ) -> None:
         self._upstream = upstream
-        self._lottery = lottery
+        self._fault_draw = fault_draw
         self._tls_upstream, self._tls_of_clients = tls
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -154,7 +154,7 @@ class FaultProxy:
             head = await source.readexactly(4)
             request = await source.readexactly(struct.unpack(">i", head)[0])
             api_key, version, correlation_id = REQUEST_HEAD.unpack_from(request)
-            what, seconds = self._lottery.draw(api_key)
+            what, seconds = self._fault_draw.draw(api_key)
             if what == "lose request":
                 raise _LostError(what)
             if what != "pass":

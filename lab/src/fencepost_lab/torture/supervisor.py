@@ -108,11 +108,11 @@ class Torture:
         create_topics(options.access, self.topics)
         self.say(f"topics {', '.join(self.topics)} on {servers}")
         chance = Random(options.seed)
-        lottery = FaultDraw(chance.randrange(2**32), one_in=40)
-        lottery.enabled = "requests" in options.faults
+        fault_draw = FaultDraw(chance.randrange(2**32), one_in=40)
+        fault_draw.enabled = "requests" in options.faults
         host, _, port = servers.split(",")[0].rpartition(":")
         try:
-            with FaultProxy((host.strip("[]"), int(port)), lottery, tls) as proxy:
+            with FaultProxy((host.strip("[]"), int(port)), fault_draw, tls) as proxy:
                 try:
                     self._start_workers(options.access.proxied(f"127.0.0.1:{proxy.port}"), chance)
                     self._await_work()
@@ -120,11 +120,11 @@ class Torture:
                     self._storm(chance, proxy)
                 except KeyboardInterrupt:
                     self.say("stopped: checking what there is")
-                lottery.enabled = proxy.away = proxy.is_one_way = False
+                fault_draw.enabled = proxy.away = proxy.is_one_way = False
                 self._finish()
         finally:
             self._end_all()
-        self.happened.update(lottery.happened)
+        self.happened.update(fault_draw.happened)
         self.say("reading everything")
         self._settle()
         self._write(history)
@@ -285,7 +285,7 @@ class Torture:
             self._later.append((now + chance.uniform(0.5, 8), lambda: setattr(proxy, "is_one_way", False)))
 
     def _possible(self) -> list[str]:
-        impossible = {"requests"}  # the lottery injects these
+        impossible = {"requests"}  # `fault_draw` injects these
         if self.options.broker is None:
             impossible.add("kill-broker")
             if self.options.broker_pid is None:

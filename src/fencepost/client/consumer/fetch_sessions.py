@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from fencepost.client.types import TopicPartition
 from fencepost.errors import UsageError
 from fencepost.protocol.codes import ErrorCode as E
-from fencepost.states import StateTable
+from fencepost.states import StateTable, illegal
 
 FIRST_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -51,10 +51,6 @@ _S = SessionState
 _E = SessionEvent
 
 
-def _illegal(state: SessionState, event: SessionEvent) -> UsageError:
-    return UsageError(f"{event.name} cannot happen to a fetch session that is {state.name}")
-
-
 TABLE: Final = StateTable(
     SessionState,
     SessionEvent,
@@ -80,7 +76,7 @@ TABLE: Final = StateTable(
             _E.LOST: _S.CLOSED,
         },
     },
-    _illegal,
+    illegal("a fetch session", UsageError),
 )
 step: Final = TABLE.step
 

@@ -21,6 +21,7 @@ from fencepost.client.group.assignors_wire import (
 )
 from fencepost.client.group.classic_states import ClassicMemberEvent, ClassicMemberState, step
 from fencepost.client.group.committed_offsets import GROUP_LANE
+from fencepost.client.group.leaving import send_leave
 from fencepost.client.group.member import LOOK_PATIENCE_MS, Listener, Member, SubscribedTopics
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net.cluster import Cluster
@@ -378,22 +379,14 @@ class ClassicMember(Member):
     async def leave(self, deadline_ms: int | None = None) -> None:
         """Leave the group. A static member (group_instance_id) stays, so that it can return without a rebalance."""
         if self.member_id and self._config.group_instance_id is None and self.state is not ClassicMemberState.LEFT:
-            by_ms = self._runtime.now_ms() + self._config.request_timeout_ms
             request = LeaveGroupRequest(
                 group_id=self._group_id,
                 members=[MemberIdentity(member_id=self.member_id)],
                 member_id=self.member_id,
             )
-            try:
-                await self._cluster.call(
-                    self._target,
-                    request,
-                    (0, 5),
-                    deadline_ms=by_ms if deadline_ms is None else min(by_ms, deadline_ms),
-                    code_of=lambda answer: int(answer.error_code),
-                    lane=GROUP_LANE,
-                )
-            except KafkaError as error:
+            patience_ms = self._config.request_timeout_ms
+            error = await send_leave(self._cluster, self._target, request, (0, 5), patience_ms, deadline_ms)
+            if error is not None:
                 self._not_left(error)
 
     async def end(self, deadline_ms: int) -> None:

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Final
 
 from fencepost.errors import UsageError
-from fencepost.states import StateTable
+from fencepost.states import StateTable, illegal
 
 
 class ClassicMemberState(Enum):
@@ -41,10 +41,6 @@ class ClassicMemberEvent(Enum):
 
 _S = ClassicMemberState
 _E = ClassicMemberEvent
-
-
-def _illegal(state: ClassicMemberState, event: ClassicMemberEvent) -> UsageError:
-    return UsageError(f"{event.name} cannot happen to a group member in state {state.name}")
 
 
 TABLE: Final = StateTable(
@@ -87,6 +83,6 @@ TABLE: Final = StateTable(
             _E.LEAVE: _S.LEFT,
         },
     },
-    _illegal,
+    illegal("a group member", UsageError),
 )
 step: Final = TABLE.step

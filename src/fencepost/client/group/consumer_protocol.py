@@ -15,6 +15,7 @@ from uuid import UUID
 
 from fencepost.client.group.committed_offsets import GROUP_LANE
 from fencepost.client.group.consumer_protocol_states import ConsumerMemberEvent, ConsumerMemberState, step
+from fencepost.client.group.leaving import send_leave
 from fencepost.client.group.member import LOOK_PATIENCE_MS, MISSING_TOPIC_CHECK_MS, Listener, Member, SubscribedTopics
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net.cluster import Cluster
@@ -380,7 +381,6 @@ class ConsumerProtocolMember(Member):
     # --- leaving ---
 
     async def _leave(self, deadline_ms: int | None = None) -> None:
-        by_ms = self._runtime.now_ms() + LEAVE_PATIENCE_MS
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group_id,
             member_id=self.member_id,
@@ -388,16 +388,8 @@ class ConsumerProtocolMember(Member):
             instance_id=self._config.group_instance_id,
             topic_partitions=None,
         )
-        try:
-            await self._cluster.call(
-                self._target,
-                request,
-                (0, 1),
-                deadline_ms=by_ms if deadline_ms is None else min(by_ms, deadline_ms),
-                code_of=lambda answer: int(answer.error_code),
-                lane=GROUP_LANE,
-            )
-        except KafkaError as error:
+        error = await send_leave(self._cluster, self._target, request, (0, 1), LEAVE_PATIENCE_MS, deadline_ms)
+        if error is not None:
             self._not_left(error)
 
     async def end(self, deadline_ms: int) -> None:

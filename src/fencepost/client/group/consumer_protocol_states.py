@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import Final
 
 from fencepost.errors import UsageError
-from fencepost.states import StateTable
+from fencepost.states import StateTable, illegal
 
 
 class ConsumerMemberState(Enum):
@@ -44,10 +44,6 @@ class ConsumerMemberEvent(Enum):
 
 _S = ConsumerMemberState
 _E = ConsumerMemberEvent
-
-
-def _illegal(state: ConsumerMemberState, event: ConsumerMemberEvent) -> UsageError:
-    return UsageError(f"{event.name} cannot happen to a group member in state {state.name}")
 
 
 TABLE: Final = StateTable(
@@ -103,6 +99,6 @@ TABLE: Final = StateTable(
             _E.LEAVE: _S.LEFT,
         },
     },
-    _illegal,
+    illegal("a group member", UsageError),
 )
 step: Final = TABLE.step

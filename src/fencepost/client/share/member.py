@@ -18,6 +18,7 @@ from fencepost.client.group.consumer_protocol import (
     WAIT_STEP_MS,
     new_member_id,
 )
+from fencepost.client.group.leaving import send_leave
 from fencepost.client.group.member import LOOK_PATIENCE_MS
 from fencepost.client.metrics import ShareConsumerMetrics
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
@@ -223,20 +224,11 @@ class ShareMember:
         if not self._may_be_member:
             return
         self._may_be_member = False
-        by_ms = self._runtime.now_ms() + LEAVE_PATIENCE_MS
         request = ShareGroupHeartbeatRequest(
             group_id=self._group_id, member_id=self.member_id, member_epoch=LEAVE_EPOCH
         )
-        try:
-            await self._cluster.call(
-                self._target,
-                request,
-                (1, 1),
-                deadline_ms=by_ms if deadline_ms is None else min(by_ms, deadline_ms),
-                code_of=lambda answer: int(answer.error_code),
-                lane=GROUP_LANE,
-            )
-        except KafkaError as error:
+        error = await send_leave(self._cluster, self._target, request, (1, 1), LEAVE_PATIENCE_MS, deadline_ms)
+        if error is not None:
             log.warning("share group %r: could not leave (%s); its session ends by time", self._group_id, error)
 
     async def end(self, deadline_ms: int) -> None:

@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import Final
 
 from fencepost.errors import UsageError
-from fencepost.states import StateTable
+from fencepost.states import StateTable, illegal
 
 __all__ = ["TABLE", "TelemetryEvent", "TelemetryState"]
 
@@ -47,10 +47,6 @@ class TelemetryEvent(Enum):
 
 _S = TelemetryState
 _E = TelemetryEvent
-
-
-def _illegal(state: TelemetryState, event: TelemetryEvent) -> UsageError:
-    return UsageError(f"{event.name} cannot happen to telemetry in state {state.name}")
 
 
 TABLE: Final = StateTable(
@@ -92,5 +88,5 @@ TABLE: Final = StateTable(
             _E.CLOSE: _S.TERMINATED,
         },
     },
-    _illegal,
+    illegal("telemetry", UsageError),
 )
