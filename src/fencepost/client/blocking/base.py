@@ -137,6 +137,7 @@ class BlockingClient(Configured, Generic[C_co]):
         self._check()
 
         async def change() -> None:
+            from fencepost.client.net.sasl_login import change_credentials  # loaded by clients that log in
 
             change_credentials(self._core.cluster, username, password)
 

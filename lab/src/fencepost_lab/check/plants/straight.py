@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fencepost.broker.api.records import produce_straight
+from fencepost.broker.api.records.produce_common import CommonProduce, Taken, encode_common_answer
 from fencepost_lab.check.plants.plant import POWER_LOSS, Patches, plant
 
 
@@ -32,9 +33,9 @@ def straight_does_not_enlist(patches: Patches) -> None:
 @plant("clients")
 def straight_answers_another_offset(patches: Patches) -> None:
     """The straight path of Produce answers with the offset behind the batch's."""
-    encoded = produce_straight._encoded
 
-    def next_ones(asked: Any, appended: Any) -> bytes:
-        return encoded(asked, [each._replace(base_offset=each.base_offset + 1) for each in appended])
+    def next_ones(asked: CommonProduce, taken: list[Taken]) -> bytes:
+        later = [(name, index, base + 1, append_ms, start) for name, index, base, append_ms, start in taken]
+        return encode_common_answer(asked, later)
 
-    patches.setattr(produce_straight, "_encoded", next_ones)
+    patches.setattr(produce_straight, "encode_common_answer", next_ones)
