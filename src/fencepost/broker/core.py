@@ -217,10 +217,9 @@ class BrokerCore(Core):
         if self.failure_guard.failures:
             self._effects += self.failure_guard.take_failures()
         if self._answered:
-            steady_ms = self.steady_ms()
-            for (api_key, arrived_ms), times in self._answered.items():
+            steady_ms, answered, self._answered = self.steady_ms(), self._answered, {}
+            for (api_key, arrived_ms), times in answered.items():
                 self.metrics.latencies[api_key].add(steady_ms - arrived_ms, times)
-            self._answered.clear()
         effects, self._effects = self._effects, []
         self.unsent_bytes = 0
         return effects
