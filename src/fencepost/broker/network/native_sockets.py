@@ -65,14 +65,27 @@ class NativeSocket(ClientSocket):
             raise
         self._begin(ANONYMOUS)
 
-    def arrived(self, frames: Sequence[Buffer], flags: int, now_ms: int, steady_ms: int) -> None:
-        """Handle frames, and the event flags of the native module. The times are those of the arrival."""
+    def arrived(self, frames: Sequence[Buffer], flags: int, now_ms: int, steady_ms: int) -> bool:
+        """Handle frames, and the event flags of the native module.
+
+        Args:
+            frames: The frames.
+            flags: The event flags.
+            now_ms: The broker's time.
+            steady_ms: The time on the monotonic clock, at which the frames have arrived.
+
+        Returns:
+            True if the server's clock may have been read meanwhile, so that `now_ms` is in the past.
+        """
+        is_past = flags != 0
         if not self._server.failed.done():
             self._take(frames, steady_ms)
             if self._work(now_ms, steady_ms) > _LARGE_BYTES:
                 self._server.pump()
+                is_past = True
         if flags:
             self._learn(flags)
+        return is_past
 
     def _learn(self, flags: int) -> None:
         stream, kinds = self._transport, engine.native.Streams
@@ -135,11 +148,12 @@ class NativeSockets:
         now_ms, steady_ms = self._server.now_ms(), self._server.core.steady_ms()
         for client, frames, flags in found:
             try:
-                client.arrived(frames, flags, now_ms, steady_ms)
+                is_past = client.arrived(frames, flags, now_ms, steady_ms)
             except Exception:  # noqa: BLE001 - a failure must not end other connections
                 _log.exception("closing a connection: its input could not be handled")
                 client.abort()
-            if flags:  # the events have read the clock, and the time of the core must not go back
+                is_past = True
+            if is_past:  # the time of the core must not go back
                 now_ms = self._server.now_ms()
         if not self._server.failed.done():
             self._server.pump()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import itertools
 import logging
 import os
 import select
@@ -14,6 +15,7 @@ import termios
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -295,6 +297,49 @@ def test_a_failure_of_one_connection_loses_nothing_of_others() -> None:
         assert stream.failure is None
         stream.abort()
         one.close()
+
+
+class Owner:
+    """The owner of all streams. Its calls return these results in turn, or raise them."""
+
+    def __init__(self, *results: bool | Exception) -> None:
+        self._results = iter(results)
+        self.times: list[tuple[int, int]] = []
+        self.aborts = 0
+
+    def arrived(self, frames: list[bytes], flags: int, now_ms: int, steady_ms: int) -> bool:
+        self.times.append((now_ms, steady_ms))
+        result = next(self._results)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def abort(self) -> None:
+        self.aborts += 1
+
+
+def test_a_turn_reads_the_clock_again_only_where_time_has_passed() -> None:
+    """Otherwise the time of the core would go back."""
+    loop, now_ms, steady_ms = asyncio.new_event_loop(), itertools.count(1), itertools.count(100)
+    server = SimpleNamespace(
+        core=SimpleNamespace(steady_ms=lambda: next(steady_ms)),
+        failed=loop.create_future(),
+        now_ms=lambda: next(now_ms),
+        pump=lambda: None,
+    )
+    sockets = NativeSockets(cast("BrokerServer", server), loop)
+    owner = Owner(False, False, True, False, ValueError("no"), False)
+    connections = [connected(sockets._streams, owner) for _ in range(6)]
+    for stream, client in connections:
+        client.sendall(framed(b"a"))
+        select.select([stream.fileno()], [], [])
+    sockets._turn()
+    assert owner.times == [(now, 100) for now in (1, 1, 1, 2, 2, 3)]
+    assert owner.aborts == 1
+    sockets.close()
+    loop.close()
+    for _, client in connections:
+        client.close()
 
 
 def test_a_later_connection_never_gets_what_was_meant_for_an_earlier_one() -> None:
