@@ -136,7 +136,7 @@ def sink(**more: str) -> SinkOptions:
 
 @pytest.fixture
 def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(kafka_settings, "_told", set())
+    monkeypatch.setattr(kafka_settings, "_logged", set())
     monkeypatch.setattr(kafka_settings, "_noted", {})
     return caplog
 

@@ -189,51 +189,49 @@ class ConsumerCore(ConsumerQueries):
         """Store an event of a rebalance until the application's next poll, because it may still process records."""
         if kind != "assigned":
             self._reading.hold(partitions)
-        rebalance_event = RebalanceEvent(kind, partitions, self._runtime.event())
+        event = RebalanceEvent(kind, partitions, self._runtime.event())
         if self._in_person:
             try:
-                await self._deliver_rebalance(rebalance_event)
+                await self._deliver_rebalance(event)
             except Exception as error:  # noqa: BLE001 (raised after the group was left)
                 self._failures.append(error)
             return
-        self._rebalance_events.append(rebalance_event)
+        self._rebalance_events.append(event)
         self._arrived.set()
-        await rebalance_event.served.wait()
+        await event.served.wait()
 
-    async def _deliver_rebalance(self, rebalance_event: RebalanceEvent) -> None:
+    async def _deliver_rebalance(self, event: RebalanceEvent) -> None:
         """Take or give up partitions during an application's call, and call its listener."""
         try:
-            if rebalance_event.kind == "assigned":
-                self._reading.take(rebalance_event.partitions)
-            elif rebalance_event.kind == "revoked" and self.config.enable_auto_commit:
+            if event.kind == "assigned":
+                self._reading.take(event.partitions)
+            elif event.kind == "revoked" and self.config.enable_auto_commit:
                 held = self._to_commit()
-                kept = {each: held[each] for each in rebalance_event.partitions if each in held}
+                kept = {each: held[each] for each in event.partitions if each in held}
                 await self._commits.quietly(kept, self._deadline(None))
-            await rebalance_event.deliver(self.listener, self.call_user, self._slow)
-            if rebalance_event.kind == "revoked":
+            await event.deliver(self.listener, self.call_user, self._slow)
+            if event.kind == "revoked":
                 await self._commits.drain(self._deadline(None))
         except Exception:
-            rebalance_event.was_delivered = True  # the poll raises it; a second call would raise it again
+            event.was_delivered = True  # the poll raises it; a second call would raise it again
             raise
         finally:
-            if rebalance_event.was_delivered or self._in_person:
-                self._metrics.partitions_lost_total += (
-                    len(rebalance_event.partitions) if rebalance_event.kind == "lost" else 0
-                )
-                if rebalance_event.kind != "assigned":
-                    self._reading.give_up(rebalance_event.partitions)
+            if event.was_delivered or self._in_person:
+                self._metrics.partitions_lost_total += len(event.partitions) if event.kind == "lost" else 0
+                if event.kind != "assigned":
+                    self._reading.give_up(event.partitions)
 
     async def _serve(self) -> None:
         """Handle rebalances, then commit callbacks. Raises the errors of the application's functions."""
         while self._rebalance_events:
-            rebalance_event = self._rebalance_events.popleft()
+            event = self._rebalance_events.popleft()
             try:
-                await self._deliver_rebalance(rebalance_event)
+                await self._deliver_rebalance(event)
             finally:
-                if rebalance_event.was_delivered:
-                    rebalance_event.served.set()
+                if event.was_delivered:
+                    event.served.set()
                 else:  # interrupted before the listener began: the next poll calls it
-                    self._rebalance_events.appendleft(rebalance_event)
+                    self._rebalance_events.appendleft(event)
         await self._call_back()
 
     async def _call_back(self) -> None:
@@ -303,14 +301,11 @@ class ConsumerCore(ConsumerQueries):
         """Return the offset of the next record for poll. Raises KafkaTimeoutError, OffsetOutOfRangeError."""
         self._check()
         place = self._reading.place(partition)
-        deadline_ms = self._deadline(timeout_ms)
-        attempt = 0
+        operation, attempt, deadline_ms = f"position of {partition}", 0, self._deadline(timeout_ms)
         while place.position is None:
             await self._positions.find(deadline_ms)
             if place.position is None:
-                await self.cluster.pause(
-                    attempt, deadline_ms, f"position of {partition}", KafkaTimeoutError(place.reason)
-                )
+                await self.cluster.pause(attempt, deadline_ms, operation, KafkaTimeoutError(place.reason))
                 attempt += 1
         return self.positions()[TopicPartition(*partition)].offset
 

@@ -345,12 +345,7 @@ class Cluster:
             attempt += 1
 
     async def pause(
-        self,
-        attempt: int,
-        deadline_ms: int,
-        operation: str,
-        error: KafkaError | None,
-        instead: KafkaError | None = None,
+        self, tries: int, deadline_ms: int, operation: str, error: KafkaError | None, instead: KafkaError | None = None
     ) -> None:
         """Wait before the next attempt.
 
@@ -358,7 +353,7 @@ class Cluster:
             KafkaTimeoutError: Time is up. Its cause is `error`. If `instead` is given, that is raised.
         """
         wait = retry.backoff_ms(
-            attempt,
+            tries,
             self.runtime.random(),
             first_ms=self.config.retry_backoff_ms,
             most_ms=self.config.retry_backoff_max_ms,
@@ -543,9 +538,7 @@ class Cluster:
         Raises KafkaTimeoutError with the last error as cause, and errors that a retry cannot heal.
         """
         attempt = 0
-        last_error: KafkaError | None = (
-            None  # the broker's last error; without one, the last failure other than a timeout
-        )
+        last_error: KafkaError | None = None  # of the broker; without one, of the last failure other than a timeout
         while True:
             try:
                 answer = await ask()

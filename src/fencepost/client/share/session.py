@@ -60,9 +60,6 @@ class ShareReadSession:
         self.node = node
         self.ended: KafkaError | None = None
         self.unsent: dict[SharePlace, Acknowledgements] = {}
-        self.request_in_flight = (
-            False  # a request is in flight; requests are sent one by one, because each has the next epoch
-        )
         self._epoch = INITIAL_EPOCH
         self._places: set[SharePlace] = set()
 
