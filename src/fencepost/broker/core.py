@@ -282,7 +282,7 @@ class BrokerCore(Core):
         self.metrics.latencies[call.api_key].add(self.steady_ms() - call.began_ms)
         call.answer = answer
         if call.fault is not None:
-            self._faults.divert(call, call.fault)
+            self._faults.apply_to_reply(call, call.fault)
         size = call.connection.made(call.answer)
         self.unsent_bytes += size
         self.metrics.response_bytes[call.api_key] += size
@@ -394,7 +394,7 @@ class BrokerCore(Core):
             body = frame[position:]
             request = _decode_hot(key, body, version) if key in _HOT else decode_request(key, version, body)
         self.began(connection, key, version, call.client_id, call.size)
-        if self._faults.table.requests and not spared and self._faults.strike(call, request, frame):
+        if self._faults.table.requests and not spared and self._faults.apply_to_request(call, request, frame):
             return
         connection.enter(call)
         try:

@@ -2,8 +2,8 @@
 
 It can be killed, frozen for minutes, or considered dead while it continues.
 
-All actions of a process go through its clock. A fault strikes before the n-th step, and a step ends at each await. A
-kill or a freeze is therefore possible at every await.
+All actions of a process go through its clock. A fault takes effect before the n-th step, and a step ends at each await.
+A kill or a freeze is therefore possible at every await.
 """
 
 from __future__ import annotations

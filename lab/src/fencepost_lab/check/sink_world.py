@@ -1,8 +1,8 @@
 """Spark's sink in the simulated world: drivers, planners, tasks and commit workers with crashes and pauses.
 
-One run: a supervisor restarts each query's driver until all its input is committed, while the faults drawn from the
-seed strike. Then all faults end, the query runs to its end, the last zombie ends, a last Open resolves open
-transactions, and the output is compared with the input. The same seed gives the same run.
+One run: a supervisor restarts each query's driver until all its input is committed. Meanwhile the world injects the
+faults that it drew from the seed. Then all faults end, the query runs to its end, the last zombie ends, and a last Open
+resolves open transactions. The output is compared with the input. The same seed gives the same run.
 """
 
 from __future__ import annotations

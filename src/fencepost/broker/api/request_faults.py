@@ -26,7 +26,7 @@ class RequestFaults:
     def __init__(self, table: FaultTable) -> None:
         self.table = table
 
-    def strike(self, call: Call, request: Any, frame: memoryview) -> bool:
+    def apply_to_request(self, call: Call, request: Any, frame: memoryview) -> bool:
         """Apply a matching rule to the request. Return true if the request must not be executed now."""
         connection, core = call.connection, call.core
         name_of = partial(core.topic_name, None)
@@ -49,7 +49,7 @@ class RequestFaults:
             return False
         return True
 
-    def divert(self, call: Call, fault: RequestFault) -> None:
+    def apply_to_reply(self, call: Call, fault: RequestFault) -> None:
         """Lose or delay the encoded answer of a matched request."""
         call.fault = None
         if fault.action is FaultAction.DROP_REPLY:

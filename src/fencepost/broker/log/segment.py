@@ -1,7 +1,7 @@
 """One segment: the file of batches, its indexes, and walks over it by batch headers.
 
-Positions are bytes from the start of the file. Batches are read as little as possible: base offset and length for a
-step, the CRC for trust.
+Positions are bytes from the start of the file. A step from batch to batch reads only base offset and length. The whole
+batch is read only where its CRC must be checked.
 """
 
 from __future__ import annotations

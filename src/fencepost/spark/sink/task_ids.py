@@ -1,18 +1,18 @@
 """Transactional ids for tasks: free ids from a pool, or new ids.
 
-A coordinator remembers an id for days, so a stream must not need a new id per task. An id is free once the decision of
-a later batch was read with the present claim. Two conditions follow:
+A coordinator remembers an id for days, so a stream must not need a new id per task. An id used for batch b is free once
+a process has read the decision of a later batch with its own claim. Two facts follow:
 
-* Every earlier use was under an older claim. A use for batch b had found batches below b decided. So a later batch's
-  decision came with a newer claim, and the process that read it has claimed after that. A late copy of an old task has
-  the result of an old Open, and finds no id free that a newer run uses.
-* No decision that an Open may yet complete names the id. Only a batch's decision names ids used for the batch. It was
-  complete, and replaced, before the later decision could be written.
+* Every earlier use of the id was under an older claim. The use for batch b found all batches below b decided, so the
+  decision of a later batch was written with a newer claim, and the reader has claimed the sink after that. A late copy
+  of an old task has the result of an old Open. To it, no id is free that a newer run uses.
+* No Open will complete a decision that names the id. Only the decision of batch b names ids used for b. It was
+  completed and replaced before the decision of the later batch could be written.
 
-A task, a commit worker, a planner, or a late request of the earlier use has its pair. InitProducerId raises the epoch,
-which fences them. Only InitProducerId itself names no pair. Therefore an id leaves the pool before its InitProducerId
-is sent, and returns when that is answered. An unanswered id, or one whose process was killed in between, is never
-taken again. `take` names the use that the caller has judged, and fails after another use.
+Processes and late requests of the earlier use carry its pair. InitProducerId raises the epoch, which fences all of
+them. Only InitProducerId itself carries no pair. Therefore an id leaves the pool before its InitProducerId is sent, and
+returns when that request is answered. If the request is not answered, or the process is killed in between, no process
+uses the id again. `take` names the use that the caller has examined, and fails if the id was used since.
 """
 
 from __future__ import annotations

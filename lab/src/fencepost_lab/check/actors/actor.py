@@ -44,7 +44,7 @@ SUSPENSIONS_AT_MOST: Final = 12
 CANCELLED_WITHIN_MS: Final = (3, 15, 60)
 NO_TIMEOUT_MS: Final = 2**31 - 1
 SHARE_OF_FAULTS: Final = 0.1
-"""Fraction of the kill and pause chance per second with which a fault strikes one piece of the actor's own work."""
+"""Fraction of the kill and pause chance per second with which a fault hits one piece of the actor's own work."""
 
 
 class ApplicationError(Exception):
@@ -59,7 +59,7 @@ class ActorWorld(Protocol):
 
     @property
     def has_faults(self) -> bool:
-        """True while faults strike. Afterwards the actors finish."""
+        """True while faults are injected. Afterwards the actors finish."""
         ...
 
     @property
@@ -265,7 +265,7 @@ class Actor:
         return await cancelled_early(process, work(), lambda task: process.clock.call_later(after_ms, task.cancel))
 
     def draws_fault(self, chance: float) -> bool:
-        """Return true if a fault with that chance strikes. None does after the faults have ended."""
+        """Draw a fault with that chance. Return false after the faults have ended."""
         return self.world.has_faults and chance > 0 and self.chance.random() < chance
 
     def break_by_chance(self) -> None:
@@ -276,7 +276,7 @@ class Actor:
     async def work(self, process: Process) -> None:
         """Simulate the application's work between two calls.
 
-        It takes time, and faults strike here with a higher chance.
+        It takes time, and faults have a higher chance here.
         """
         options, sleep_ms = self.world.options, process.runtime.sleep_ms
         if self.draws_fault(options.kill_chance * SHARE_OF_FAULTS):

@@ -1,6 +1,6 @@
 """A client that sends requests and does not read the answers.
 
-They must not accumulate in the broker or delay other clients.
+The answers must not accumulate in the broker, or delay other clients.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ EMPTY          initialised, never used since         a partition is added; an em
 ONGOING        partitions are enlisted; with a       EndTxn, timeout, fencing InitProducerId; a *keep* leaves it
                second pair it is a kept one          open and moves the right to end it to a new pair
 PREPARE_COMMIT the outcome is durable, markers of    every enlisted partition acknowledges its marker, then
-PREPARE_ABORT  the partitions are outstanding        COMPLETE_*; until then new work is told to come again
+PREPARE_ABORT  the partitions are outstanding        COMPLETE_*; until then CONCURRENT_TRANSACTIONS
 COMPLETE_*     all markers are in the partitions     as EMPTY; the outcome is remembered for repeated EndTxns
 DEAD           forgotten (a tombstone is logged)     nothing: a later InitProducerId makes a new id
 PREPARE_EPOCH_ the name Kafka gives the fencing      nothing leads here: fencing and PREPARE_ABORT are one record,

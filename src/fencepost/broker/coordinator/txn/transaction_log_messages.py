@@ -1,6 +1,6 @@
 """Log messages and counters about transactions and producers.
 
-Otherwise only the affected client would see them.
+Without these messages only the affected client would notice a timeout, a fencing or a refusal.
 
 Names come from clients, and are quoted so that they cannot break a line of the log.
 """

@@ -84,12 +84,12 @@ TABLE: Final = StateTable(
             _E.CONVERTED: _S.DEAD,  # answer what waits with REBALANCE_IN_PROGRESS; forget the group
         },
         _S.COMPLETING_REBALANCE: {
-            _E.MEMBERS_CHANGED: _S.PREPARING_REBALANCE,  # everybody rejoins; waiting syncs are told so
+            _E.MEMBERS_CHANGED: _S.PREPARING_REBALANCE,  # all members rejoin; waiting syncs get REBALANCE_IN_PROGRESS
             _E.ASSIGNED: _S.STABLE,  # answer the syncs with their assignments
             _E.CONVERTED: _S.DEAD,  # answer what waits with REBALANCE_IN_PROGRESS; forget the group
         },
         _S.STABLE: {
-            _E.MEMBERS_CHANGED: _S.PREPARING_REBALANCE,  # everybody rejoins; heartbeats are told so
+            _E.MEMBERS_CHANGED: _S.PREPARING_REBALANCE,  # all members rejoin; heartbeats get REBALANCE_IN_PROGRESS
             _E.CONVERTED: _S.DEAD,  # answer what waits with REBALANCE_IN_PROGRESS; forget the group
         },
     },
