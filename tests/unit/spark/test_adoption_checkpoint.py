@@ -93,6 +93,8 @@ REFUSED = {
     ("offsets/3", b'v1\n{"batchWat\n{}'): "second line of offsets/3 is not JSON",
     ("offsets/3", b"v1\n[]\n{}"): "and not an object",
     ("offsets/3", b'v1\n{"batchWatermarkMs":0}\n{}'): "does not say when the batch was planned",
+    ("offsets/3", entry(line(4, 2)[:-3])): "line of source 0 in offsets/3 is no whole JSON",
+    ("offsets/3", entry("12", '{"logOffset":')): "line of source 1 in offsets/3 is no whole JSON",
     ("commits/3", b"v9\n{}"): "commits/3 has version 'v9'",
     ("begun:commits/2", None): "batch 2 is not committed: the query commits asynchronously",
     ("begun:offsets/2", None): "nothing says where the batch begins",

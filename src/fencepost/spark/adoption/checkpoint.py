@@ -117,7 +117,7 @@ def parse(files: Mapping[str, bytes]) -> Checkpoint:
     text = _text(files, f"offsets/{last}")
     before = _text(files, f"offsets/{last - 1}") if last - 1 in planned else None
     facts, lines = _entry(files, last)
-    sources = tuple(_source(number, line, files) for number, line in enumerate(lines))
+    sources = tuple(_source(number, line, last, files) for number, line in enumerate(lines))
     state = _short(str(facts.get("conf", {}).get(PROVIDER, "of an unknown kind"))) if "state" in files else ""
     return Checkpoint(query_id, last, last not in committed, _moment(facts, last), text, before, sources, state)
 
@@ -225,11 +225,23 @@ def _moment(facts: Mapping[str, Any], number: int) -> int:
     return int(str(found))
 
 
-def _source(number: int, line: str, files: Mapping[str, bytes]) -> QuerySource:
+def _source(number: int, line: str, batch_id: int, files: Mapping[str, bytes]) -> QuerySource:
     offsets = _offsets(line)
+    if offsets is None and line.startswith("{") and not _is_json(line):
+        _refuse(
+            f"the line of source {number} in offsets/{batch_id} is no whole JSON, so the file is damaged: {line[:60]}"
+        )
     has_ids = offsets is not None and any("@" in topic for topic in offsets)
     plain = None if offsets is None else {topic: parts for topic, parts in offsets.items() if parts}
     return QuerySource(number, line, plain, _began(number, files), has_ids)
+
+
+def _is_json(line: str) -> bool:
+    try:
+        parse_json(line)
+    except ValueError:
+        return False
+    return True
 
 
 def _offsets(line: str) -> dict[str, dict[int, int]] | None:
