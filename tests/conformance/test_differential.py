@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.coordinator.group.share import membership
 from fencepost.broker.embedded import Broker
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import Appended
 from tests.support.apache_kafka import ApacheKafka
-from tests.support.differential.__main__ import SETTINGS, comparison, looked_again
+from tests.support.differential.__main__ import SETTINGS, comparison, looked_again, odd_fields
 from tests.support.differential.comparing import PRODUCE
 from tests.support.differential.known import KNOWN, unknown
 from tests.support.kafka_of_the_run import FOR_GROUPS
@@ -57,6 +58,26 @@ def test_random_requests_are_answered_alike_also_after_a_restart(ours: Broker, t
         assert [f"seed {seed}, restarted: {difference}" for difference in unknown(again.differences)] == []
         assert again.accepted.total() > 10
         run.close()
+
+
+@pytest.mark.parametrize("api_key", [1, 8, 11, 19, 20, 37, 45, 76, 88])
+def test_usual_requests_with_one_odd_field_are_answered_alike(ours: Broker, theirs: ApacheKafka, api_key: int) -> None:
+    """A sample. `python -m tests.support.differential --odd-fields` sends all of every API."""
+    run = odd_fields(ours.bootstrap_servers, theirs.bootstrap_servers, f"o{api_key}")
+    outcome = run.run_api(api_key, every=5, first=api_key % 5)
+    run.close()
+    assert [str(difference) for difference in unknown(outcome.differences)] == []
+    assert outcome.asked[api_key] > 10
+
+
+def test_an_odd_field_that_is_accepted_is_seen(
+    ours: Broker, theirs: ApacheKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "is_blank", lambda text: text == "")
+    run = odd_fields(ours.bootstrap_servers, theirs.bootstrap_servers, "seen")
+    found = unknown(run.run_api(76).differences)
+    run.close()
+    assert {difference.question.request.rack_id for difference in found} >= {" ", "\0"}
 
 
 def test_every_known_difference_stands_in_the_documentation() -> None:

@@ -13,7 +13,17 @@ from tests.support.broker_driver import batch, fetch, produce
 from tests.support.differential.drawing import Drawing, Focus, ProducerId
 from tests.support.kio_messages import our_class
 
-__all__ = ["FOR_EVERYBODY", "GROUP", "REFUSED_WITH", "SHOWN_NOTHING", "TOPIC", "TRANSACTION", "codes_in", "typical"]
+__all__ = [
+    "FOR_EVERYBODY",
+    "GROUP",
+    "REFUSED_WITH",
+    "SHOWN_NOTHING",
+    "TOPIC",
+    "TRANSACTION",
+    "Usual",
+    "codes_in",
+    "typical",
+]
 
 TOPIC, GROUP, TRANSACTION = "t", "g", "x"
 
@@ -52,7 +62,7 @@ def typical(api_key: int) -> tuple[Any, int]:
         return our_class(api_key, "Request")(), SERVED[api_key].max_version
     focus = Focus(TOPIC, 0, GROUP, TRANSACTION, TRANSACTION, "m")
     version = 3 if api_key == 24 else SERVED[api_key].max_version  # AddPartitionsToTxn is among brokers since v4
-    return Drawing(_Usual(), focus, [TOPIC], _Nothing(), "new-new-1").request(api_key), version
+    return Drawing(Usual(), focus, [TOPIC], _Nothing(), "new-new-1").request(api_key), version
 
 
 def codes_in(message: Any) -> Iterator[int]:
@@ -66,7 +76,7 @@ def codes_in(message: Any) -> Iterator[int]:
                 yield from codes_in(each)
 
 
-class _Usual(Random):
+class Usual(Random):
     """Draws what is likeliest."""
 
     def random(self) -> float:

@@ -1,8 +1,10 @@
 """Random requests to this broker and to Apache Kafka, their answers compared.
 
 After each run both are restarted on what is left (ours every other time as after `kill -9`), and that is compared.
+With `--odd-fields` the requests are not random: each is the usual one of its API, with one odd field.
 
 python -m tests.support.differential --seed 1 --runs 20
+python -m tests.support.differential --odd-fields --api 19
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from collections.abc import Sequence
 
 from fencepost.broker.embedded import Broker
 from tests.support.apache_kafka import AUTHORIZER_PROPERTIES, ApacheKafka
-from tests.support.differential.comparing import Comparison, Outcome
+from tests.support.differential.comparing import LEFT_OUT, Comparison, Outcome
 from tests.support.differential.known import unknown
+from tests.support.differential.odd_fields import OddFields
 from tests.support.differential.side import Side
 from tests.support.raw_client import RawClient
 
@@ -62,16 +65,33 @@ def show(what: str, outcome: Outcome) -> None:
         print(f"  {difference}", flush=True)
 
 
+def odd_fields(ours: str, kafka: str, run: str) -> OddFields:
+    """A comparison of requests with odd fields, to be carried out."""
+    name = f"{run}-{secrets.token_hex(3)}"
+    return OddFields(1, name, Side("ours", name, ours), Side("kafka", name, kafka), common_versions(ours, kafka))
+
+
+def show_odd_fields(ours: str, kafka: str, only: Sequence[int]) -> None:
+    for api_key in only or sorted(common_versions(ours, kafka).keys() - LEFT_OUT):
+        run = odd_fields(ours, kafka, f"o{api_key}")
+        show(f"API {api_key}", run.run_api(api_key))
+        run.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.support.differential", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--odd-fields", action="store_true", help="of these APIs, or of all")
     parser.add_argument("--api", type=int, action="append", default=[], metavar="KEY", help="only this one; repeatable")
     options = parser.parse_args()
     asked: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
     with Broker(SETTINGS, fsync="commit") as broker, ApacheKafka(authorizer=True) as kafka:
+        if options.odd_fields:
+            show_odd_fields(broker.bootstrap_servers, kafka.bootstrap_servers, options.api)
+            return
         for seed in range(options.seed, options.seed + options.runs):
             run = comparison(broker.bootstrap_servers, kafka.bootstrap_servers, seed, options.api)
             outcome = run.run(options.steps)

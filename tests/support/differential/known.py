@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tests.support.differential.comparing import PRODUCE, Difference
+from tests.support.differential.comparing import FETCH, PRODUCE, Difference
 from tests.support.differential.side import CLOSED, SILENT, codes_in
 
 CREATE_TOPICS, INIT_PRODUCER_ID, END_TXN, TXN_OFFSET_COMMIT = 19, 22, 26, 28
@@ -179,6 +179,15 @@ def an_old_leader_epoch(difference: Difference) -> bool:
     )
 
 
+def a_negative_limit_of_bytes(difference: Difference) -> bool:
+    """Fetch with a negative limit is 42 also where there is nothing to read."""
+    asked = difference.question
+    if asked.api_key != FETCH:
+        return False
+    limits = [part.max_bytes for topic in asked.request.topics for part in topic.partitions]
+    return min(asked.request.max_bytes, *limits) < 0 and codes_in(difference.ours) == {0, 42}
+
+
 def _more(ours: Any, kafka: Any, allowed: Callable[[Any], bool]) -> bool:
     """Return true if Kafka lists all that we list, and beyond that only what is `allowed`."""
     is_listed = isinstance(ours, list) and isinstance(kafka, list) and all(one in kafka for one in ours)
@@ -198,6 +207,7 @@ def _code(answer: Any) -> Any:
 
 
 KNOWN: Mapping[str, Callable[[Difference], bool]] = {
+    "**A fetch with a negative limit of bytes is always refused**": a_negative_limit_of_bytes,
     "**A refusal has a name.**": kafka_stumbles,
     "**EndTxn v0-4 with an epoch that v5 handed out is 48.**": an_old_end_after_a_new_one,
     "**EndTxn with epoch -1 is fenced (90).**": an_end_in_no_epoch,
