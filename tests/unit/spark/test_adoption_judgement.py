@@ -69,6 +69,8 @@ def test_without_the_rows_only_silence_is_proof() -> None:
     assert without_rows(tail(rows()))[0] is NOTHING
     for end in (tail(rows(1)), tail(rows(), rows(1)), tail(rows(), deleted=("out-1",))):
         assert without_rows(end)[0] is UNDECIDED
+    assert "--clocks-within" in without_rows(tail(rows(), rows(1)))[1]  # a shorter time leaves silence
+    assert "--clocks-within" not in without_rows(tail(rows(1), rows(1)))[1]
 
 
 def test_random_histories_are_never_judged_wrongly() -> None:

@@ -120,6 +120,12 @@ def without_rows(tail: Tail) -> tuple[BatchVerdict, str]:
     """Return the verdict about a batch whose rows are not known, and the reason in words."""
     if tail.after.total + tail.around.total == 0:
         return _absent(tail, "nothing was written to the output since it was planned")
+    if tail.after.total == 0:
+        return BatchVerdict.UNDECIDED, (
+            f"nothing was written to the output since it was planned, but {tail.around.total} records shortly before: "
+            "rows of an earlier batch, or the clocks differ. If they do not differ so much, say --clocks-within with a "
+            "shorter time"
+        )
     return BatchVerdict.UNDECIDED, (
         f"{tail.after.total} records were written to the output since it was planned, and {tail.around.total} shortly "
         "before, and the rows of the batch are not known"
