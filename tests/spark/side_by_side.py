@@ -8,6 +8,8 @@ python side_by_side.py JARS       objects from stdin, one a line; the answer to 
     a stream up to its end: {"batches": [{"end": {...}, "rows": 3}, ...], "rows": [...], "dropped": 0}, and "error"
     "trigger": "processing time": a stream that would go on, until it has read what there is
     "cut": {"0": 4}: the first batch deletes the topic's records before these offsets, when it has read its own
+{"do": "limits", "asked": [[100, {...}, {...}], ...]}
+    the ends of batches that Spark's own connector computes from maxOffsetsPerTrigger, start and end: [{...}, ...]
 {"do": "stateful", "query": "outer", "arguments": {...}}
     a query of stateful.py up to its end: {"error": null}, or the error
 """
@@ -29,6 +31,7 @@ from tests.spark.session import session
 
 COLUMNS = ("topic", "partition", "offset", "key", "value")
 PATIENCE_S = 20
+SPARKS_STREAM = "org.apache.spark.sql.kafka010.KafkaMicroBatchStream"
 
 
 def load(spark: SparkSession, asked: dict[str, Any], *, stream: bool) -> DataFrame:
@@ -126,6 +129,30 @@ def stream(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def limits(spark: SparkSession, asked: dict[str, Any]) -> list[Any]:
+    """By its private method, because a stream has these ends only with as many records."""
+    gateway: Any = spark.sparkContext._gateway
+    jvm, array = gateway.jvm, gateway.new_array
+    its, form = SPARKS_STREAM, jvm.org.apache.spark.sql.kafka010.JsonUtils
+    found = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(its)
+    (made,) = found.getConstructors()
+    options = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(jvm.java.util.HashMap())
+    arguments = array(jvm.java.lang.Object, 6)
+    for number, argument in enumerate((None, jvm.java.util.HashMap(), options, "", None, True)):
+        arguments[number] = argument
+    stream = made.newInstance(arguments)
+    (method,) = (one for one in found.getDeclaredMethods() if one.getName() == "rateLimit")
+    method.setAccessible(True)
+
+    def ends(most: int, start: Any, end: Any) -> Any:
+        arguments = array(jvm.java.lang.Object, 3)
+        arguments[0] = jvm.java.lang.Long.valueOf(most)
+        arguments[1], arguments[2] = (form.partitionOffsets(json.dumps(one)) for one in (start, end))
+        return json.loads(form.partitionOffsets(method.invoke(stream, arguments)))
+
+    return [ends(*one) for one in asked["asked"]]
+
+
 def plain(offsets: Any) -> Any:
     """Without what ours adds: the topics' ids."""
     found = json.loads(offsets) if isinstance(offsets, str) else offsets
@@ -137,7 +164,7 @@ def main(jars: str) -> None:
     spark = session("local[2]", settings)
     spark.sparkContext.setLogLevel("OFF")
     print(json.dumps({"answer": "ready"}), flush=True)
-    doors = {"read": read, "stream": stream, "stateful": run_stateful}
+    doors = {"read": read, "stream": stream, "stateful": run_stateful, "limits": limits}
     for line in sys.stdin:
         asked = json.loads(line)
         try:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
 
-from fencepost import Producer
+from fencepost import Producer, TopicPartition
 from fencepost.broker.embedded import Broker
+from fencepost.spark.source import ranges
 from tests.spark.beside import BUILT_IN, FORMATS, OURS, SideBySide, Topics
 from tests.spark.stateful_answers import EVENTS, QUERIES, START_S, expected
 from tests.support.apache_kafka import Unavailable
@@ -68,6 +70,49 @@ def test_a_limit_makes_the_same_batches(both: SideBySide, topics: Topics, backlo
     found = {kind: both.stream(kind, asked) for kind in FORMATS}
     assert found[OURS] == found[BUILT_IN]
     assert len(found[OURS]["rows"]) == sum(backlogs)
+
+
+@pytest.mark.slow
+def test_a_thousand_random_backlogs_are_shared_alike_and_no_partition_starves(both: SideBySide) -> None:
+    """Several batches of each, between which the topics grow. Spark's own arithmetic is called in its connector."""
+    asked, ours = [], []
+    for seed in range(1000):
+        source = Random(seed)
+        scale = 10 ** source.randint(0, 12)
+        most = source.choice((1, 2, source.randint(1, 50), source.randint(1, 5000), source.randint(1, scale)))
+        places = {TopicPartition(source.choice("ab"), number) for number in range(source.randint(1, 12))}
+        at = {place: source.randrange(scale) for place in places}
+        ends = {place: at[place] + source.randrange(scale) * source.randint(0, 1) for place in places}
+        for _ in range(2):
+            asked.append((most, ranges.to_json(at), ranges.to_json(ends)))
+            reached = ranges.limit(at, ends, most)
+            ours.append(ranges.to_json(reached))
+            starved = [place for place in places if reached[place] == at[place] < ends[place]]
+            assert starved == [], seed
+            at, ends = reached, {place: end + source.randrange(2 * most + 1) for place, end in ends.items()}
+    assert both.ask("limits", asked=asked) == ours
+
+
+@pytest.mark.slow
+def test_random_backlogs_have_the_same_results_behind_a_watermark(both: SideBySide, topics: Topics) -> None:
+    """The event times of the partitions run apart by more than the watermark's delay, so some records are late."""
+    dropped = 0
+    for seed in range(4):
+        source = Random(seed)
+        sizes = [source.choice((0, 2, source.randint(1, 20), source.randint(100, 400))) for _ in range(4)]
+        topic = topics.make(*([0] * 5))
+        for partition, size in enumerate([*sizes, 300]):
+            begins_ms, step_ms = NOW_MS + source.randrange(HOUR_MS), source.choice((100, 1000, 20_000))
+            counts = [0] * partition + [size]
+            topics.add(topic, *counts, at_ms=begins_ms, step_ms=step_ms, value=f"of {partition}")
+        topics.add(topic, 1, at_ms=NOW_MS + 10 * HOUR_MS, value="end")
+        limit = source.randint(20, 120)
+        asked = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(limit)}
+        found = {kind: both.stream(kind, asked, query="windows") for kind in FORMATS}
+        assert found[OURS] == found[BUILT_IN], seed
+        assert len(found[OURS]["batches"]) >= 3 and found[OURS]["rows"], seed
+        dropped += found[OURS]["dropped"]
+    assert dropped > 0
 
 
 @pytest.mark.parametrize("trigger", ["availableNow", "processing time"])
