@@ -146,7 +146,7 @@ def _append(
             if not (is_unknown or is_earlier):
                 usual.append((name, index, base_offset, append_time_ms, start))
     durability = core.durability
-    if len(usual) == len(targets) and not durability.waits and not connection.calls:
+    if len(usual) == len(targets) and not _must_wait(core, connection):
         failing = core.failed_writes.failing
         for _, header, partition, _ in targets:
             durability.appended(partition)
@@ -164,6 +164,11 @@ def _append(
         finish(call, now_ms, request, noted)
     else:
         durability.when_durable(now_ms, partial(call.go_on, request, partial(_answer, call, asked, usual, noted)))
+
+
+def _must_wait(core: Core, connection: Connection) -> bool:
+    """Return true if the answer has to wait for a sync, or for earlier answers of the connection."""
+    return core.durability.waits or bool(connection.calls)
 
 
 def _entered(core: Core, connection: Connection, size: int, asked: CommonProduce) -> tuple[Call, ProduceRequest]:
