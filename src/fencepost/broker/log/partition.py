@@ -12,8 +12,7 @@ rebuilt from them if they are missing or damaged. Not supported: replication, an
 from __future__ import annotations
 
 import uuid
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Final
@@ -30,6 +29,7 @@ from fencepost.broker.log.producers.snapshot import LogPosition, SegmentSeal
 from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
 from fencepost.broker.log.producers.table import ProducerTable, facts_of
 from fencepost.broker.log.read_bounds import ReadBounds, slice_of
+from fencepost.broker.log.recent_batches import RecentBatches
 from fencepost.broker.log.recovery import Recovered, aborted_between, claim, keep_indexes, make_durable, recover
 from fencepost.broker.log.recovery_points import RecoveryPoint
 from fencepost.broker.log.results import Appended, CorruptSegment, Duplicate, ReadResult, RecoveryReport, Rejected
@@ -48,7 +48,6 @@ from fencepost.protocol.records.walk import section_of
 __all__ = ["PartitionLog"]
 
 _LEADER_EPOCH: Final = 0
-_RECENT_FIRST, _RECENT_MAX = 8, 128  # entries
 MOST_INDEXED: Final = 2**31 - 1  # most bytes and offsets of a segment, limited by the size of index entries
 _INDEXES_KEPT: Final = 4  # closed segments whose indexes are in memory
 
@@ -84,9 +83,7 @@ class PartitionLog:
         self._begin = begin
         self._is_writing = False  # a snapshot is being written, or about to be
         self._bytes_since_snapshot = self._batches_since_snapshot = 0
-        # Last offset and position of the last batches of the active segment. Lists would take five times the memory.
-        self._recent_last, self._recent_positions = array("q"), array("q")
-        self._recent = 0  # number of their entries in use
+        self._recent = RecentBatches()  # of the active segment
         self._indexed: dict[Segment, None] = {}  # closed segments with indexes in memory, the longest unused first
 
     @classmethod
@@ -287,24 +284,9 @@ class PartitionLog:
         segment.touched_ms = now_ms
         self.log_end_offset = segment.next_offset = last_offset + 1
         segment.note(last_offset, timestamp, position, size, self.config.index_interval_bytes)
-        recent = self._recent
-        if recent == len(self._recent_last):
-            recent = self._make_room_for_recent()
-        self._recent_last[recent], self._recent_positions[recent] = last_offset, position
-        self._recent = recent + 1
+        self._recent.add(last_offset, position)
         self._bytes_since_snapshot += size
         return None
-
-    def _make_room_for_recent(self) -> int:
-        """Let the arrays of recent batches grow, or drop their first half. Return the number of entries."""
-        last, positions, count = self._recent_last, self._recent_positions, self._recent
-        if count == _RECENT_MAX:
-            del last[: count // 2], positions[: count // 2]
-            count //= 2
-        added = bytes(8 * max(_RECENT_FIRST, count))
-        last.frombytes(added)
-        positions.frombytes(added)
-        return count
 
     def _appended(self) -> None:
         """Take a snapshot if one is due, after the producer state was updated."""
@@ -368,8 +350,7 @@ class PartitionLog:
             segment.size = 0
         segment.reset_indexes()
         self.segments.append(segment)
-        self._recent_last, self._recent_positions = array("q"), array("q")
-        self._recent = 0
+        self._recent = RecentBatches()
         self._take_snapshot()
         if self.config.fsync == "never":
             self._sync_now()
@@ -520,15 +501,10 @@ class PartitionLog:
     def locate(self, number: int, offset: int) -> tuple[int, int, int]:
         """Return the result of `Segment.locate`, using the remembered positions of the last batches."""
         segment = self.segments[number]
-        recent = self._recent
-        if number == len(self.segments) - 1 and recent and offset > self._recent_last[0]:
-            slot = bisect_left(self._recent_last, offset, 0, recent)
-            if slot == recent:
-                return segment.size, segment.next_offset, 0
-            position = self._recent_positions[slot]
-            following = slot + 1
-            end = self._recent_positions[following] if following < recent else segment.size
-            return position, self._recent_last[slot - 1] + 1, end - position
+        if segment is self.segments[-1]:
+            recent = self._recent.locate(offset, segment.size, segment.next_offset)
+            if recent is not None:
+                return recent
         self._use_indexes(segment)
         return segment.locate(offset)
 
