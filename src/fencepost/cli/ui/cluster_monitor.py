@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 import math
 import threading
@@ -32,7 +31,7 @@ from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread
 from fencepost.config import AdminConfig
-from fencepost.errors import KafkaError
+from fencepost.errors import ClosedError, KafkaError
 from fencepost.spark.sink.runner import resolve_sink
 
 __all__ = ["MOST_AT_ONCE", "ClusterMonitor", "PageCluster"]
@@ -139,7 +138,7 @@ class ClusterMonitor:
     def _collect(self) -> None:
         try:
             snapshot = self._io.run(self._collector.collect_cached())
-        except concurrent.futures.CancelledError:  # the process ends, before or without `close`
+        except ClosedError:  # the process ends, before or without `close`
             self._ended = True
             return
         except Exception as error:

@@ -216,6 +216,7 @@ class IoThread:
         self._open: dict[int, Leaving] = {}
         self._leaving: set[concurrent.futures.Future[None]] = set()
         self._left: set[int] = set()  # ids of the cores that `_leaving` closes
+        self._ended = False
         self._thread = threading.Thread(target=self._serve, name="fencepost-io", daemon=True)
         self._thread.start()
 
@@ -261,6 +262,9 @@ class IoThread:
         try:
             self.loop.call_soon_threadsafe(call.start)
             return call.result()
+        except concurrent.futures.CancelledError:
+            self._refuse_after_end()
+            raise
         except BaseException:
             self.loop.call_soon_threadsafe(call.cancel)
             raise
@@ -298,7 +302,11 @@ class IoThread:
             wait()
             log.debug("after an interruption: %r", outcomes[0].error)
             raise
-        return outcomes[0].get()
+        try:
+            return outcomes[0].get()
+        except concurrent.futures.CancelledError:
+            self._refuse_after_end()
+            raise
 
     def refuse_to_wait(self) -> None:
         """Raise ForkedError, UsageError or ClosedError if a wait for the loop would never end."""
@@ -307,6 +315,15 @@ class IoThread:
             raise UsageError("a blocking call of a client from its I/O thread would wait for itself")
         if sys.is_finalizing():
             raise ClosedError("the program has ended, and with it the thread of all clients; close clients before")
+
+    def _refuse_after_end(self) -> None:
+        """Raise ClosedError if the end of the program has cancelled all calls."""
+        if self._ended:
+            raise ClosedError(
+                "the program ended before this call, whose request may have taken effect; end threads and close "
+                "clients before the program ends",
+                outcome_unknown=True,
+            ) from None
 
     def _refuse_here(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         try:
@@ -353,6 +370,7 @@ class IoThread:
         concurrent.futures.wait(list(self._leaving), timeout=timeout_ms / 1000 + GRACE_S)
         for core in list(self._open.values()):
             log_lost_work(core)
+        self._ended = True
         ended = asyncio.run_coroutine_threadsafe(_cancel_tasks(), self.loop)
         concurrent.futures.wait([ended], timeout=GRACE_S)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -111,3 +113,26 @@ def test_the_end_of_the_program_does_not_close_anew_what_is_being_closed(monkeyp
     thread.end(50)
     assert core.ends == ["begun with 30000 ms", "cancelled"]
     thread.stop()
+
+
+def test_a_call_that_the_end_of_the_program_cuts_off_says_so() -> None:
+    """A call without a client, as those of a Spark sink. The first hook runs last."""
+    program = """
+import asyncio, atexit, threading
+threads = []
+atexit.register(lambda: [thread.join(60) for thread in threads])
+from fencepost.client.net.io_thread import io_thread
+def wait(call):
+    try:
+        call(asyncio.sleep(600))
+    except BaseException as error:
+        print(type(error).__name__, error.outcome_unknown, str(error).startswith("the program ended"), flush=True)
+io = io_thread()
+threads += [threading.Thread(target=wait, args=[call], daemon=True) for call in (io.run, io.run_through)]
+for thread in threads:
+    thread.start()
+while len(asyncio.all_tasks(io.loop)) < 2:
+    pass
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.stdout.splitlines(), done.stderr) == (["ClosedError True True"] * 2, "")
