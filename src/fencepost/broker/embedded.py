@@ -180,11 +180,15 @@ class Broker:
 
         Raises:
             TimeoutError: It has not failed within `timeout_s` seconds.
+            RuntimeError: The broker does not run, or was stopped meanwhile.
         """
         self._check_runs_here()
-        if not wait_for_event(self._stopped, timeout_s) or self._error is None:
+        if not wait_for_event(self._stopped, timeout_s):
             raise TimeoutError(f"the broker has not failed in {timeout_s} s")
-        return self._error
+        error = self._error
+        if error is None:
+            raise RuntimeError("the broker was stopped before it failed")
+        return error
 
     def __enter__(self) -> Self:
         return self.start()

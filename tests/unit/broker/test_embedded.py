@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from fencepost.broker.disk.place import DirectoryInUse
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.embedded import Broker
 from fencepost.broker.settings.table import InvalidSetting
+from fencepost.process.signal_waits import wait_for_event
 from tests.support.raw_client import Closed, RawClient
 
 # ApiVersions v0, correlation id 7, no client id; its answer begins with the same correlation id and error 0.
@@ -275,3 +276,38 @@ def test_no_end_leaves_files_open(tmp_path: Path) -> None:
             Broker(data_dir=str(tmp_path / "b"), port=port).start()
         assert held_below(tmp_path / "b") == [], "after a start that failed"
     assert held_below(tmp_path) == [], "after a clean end"
+
+
+@pytest.mark.parametrize("act", [Broker.stop, Broker.restart])
+def test_a_wait_for_a_failure_ends_when_the_broker_is_stopped(
+    act: Callable[[Broker], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[BaseException] = []
+    waits = threading.Event()
+
+    def told(event: threading.Event, timeout_s: float | None = None) -> bool:
+        if timeout_s == 600:
+            waits.set()
+        return wait_for_event(event, timeout_s)
+
+    monkeypatch.setattr("fencepost.broker.embedded.wait_for_event", told)
+
+    def wait() -> None:
+        try:
+            broker.wait_for_failure(600)
+        except Exception as error:  # noqa: BLE001 (judged below)
+            raised.append(error)
+
+    with Broker() as broker:
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        assert waits.wait(60)
+        act(broker)
+        waiter.join(60)
+    assert [type(error) for error in raised] == [RuntimeError]
+    assert str(raised[0]) == "the broker was stopped before it failed"
+
+
+def test_a_broker_that_runs_on_has_not_failed() -> None:
+    with Broker() as broker, pytest.raises(TimeoutError, match=r"the broker has not failed in 0\.05 s"):
+        broker.wait_for_failure(0.05)
