@@ -263,3 +263,28 @@ def test_what_is_missing_is_named_before_anything_is_built(
     options = ["--snapshot"] if changed == "a folder with files" else []
     with pytest.raises(SystemExit, match=r"is not empty|has no section"):
         make_dist.main(["--into", str(tmp_path), *options])
+
+
+def test_a_python_is_found_where_pyenv_and_uv_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In PATH there is only a shim that does not start."""
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
+    for place, status in (
+        ("shims", 127),
+        ("versions/3.80.2/bin", 0),
+        ("versions/3.80.10/bin", 0),
+        ("uv/cpython-3.81.0-linux/bin", 0),
+    ):
+        number = "3.81" if "3.81" in place else "3.80"
+        program = tmp_path / place / f"python{number}"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\nexit {status}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "shims"), prepend=":")
+    assert list(make_dist.present(["python3.80", "python3.81", "python3.82"])) == [
+        str(tmp_path / "versions/3.80.10/bin/python3.80"),
+        str(tmp_path / "uv/cpython-3.81.0-linux/bin/python3.81"),
+    ]
+    assert capsys.readouterr().err == "==> python3.82 is not installed here: the wheels are not tried with it\n"

@@ -201,17 +201,35 @@ def list_components(target: Path, version: str) -> list[Path]:
     return made
 
 
-def present(pythons: Iterable[str]) -> Iterator[str]:
-    """Yield the Pythons that start here, and say which do not."""
+def present(pythons: Iterable[str], folders: Iterable[Path] | None = None) -> Iterator[str]:
+    """Yield the Pythons that start here, and say which do not.
+
+    Args:
+        pythons: Names or paths.
+        folders: Where names are looked for that PATH does not have; None: `interpreter_folders`.
+    """
+    searched = list(interpreter_folders() if folders is None else folders)
     for name in pythons:
-        path = shutil.which(name)
-        works = (
-            path is not None and subprocess.run([path, "--version"], capture_output=True, check=False).returncode == 0
-        )
-        if works:
-            yield str(path)
+        path = next(filter(starts, [shutil.which(name), *(shutil.which(name, path=each) for each in searched)]), None)
+        if path is not None:
+            yield path
         else:
             say(f"{name} is not installed here: the wheels are not tried with it")
+
+
+def interpreter_folders() -> list[Path]:
+    """Return the folders in which pyenv and uv install interpreters, and those of /opt, the newest versions first."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
+    uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or Path.home() / ".local" / "share" / "uv" / "python")
+    found = [folder for parent in (pyenv, uv, Path("/opt")) for folder in parent.glob("*/bin") if folder.is_dir()]
+    return sorted(
+        found, key=lambda folder: [int(part) for part in re.findall(r"\d+", folder.parent.name)], reverse=True
+    )
+
+
+def starts(path: str | None) -> bool:
+    """Return true if this Python starts. A shim of pyenv does not, if its version is not chosen."""
+    return path is not None and not subprocess.run([path, "--version"], capture_output=True, check=False).returncode
 
 
 def say(words: str) -> None:
