@@ -16,6 +16,7 @@ from fencepost.small_files import MOST_BYTES
 from tests.conformance.conftest import ARMS
 from tests.support.commands import Commands
 from tests.support.secured import ADMIN, PASSWORD, USERS, Secured, secured
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module", params=ARMS)
@@ -138,7 +139,57 @@ def test_doctor_tells_the_rights_that_one_has(world: Secured, run: Commands, mon
     assert told["clock"].startswith("clock: not known: describe the quorum: CLUSTER_AUTHORIZATION_FAILED")
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in told["guarantee of Spark sinks"]
     assert "CLUSTER_AUTHORIZATION_FAILED" in told["disks of broker 1"]
-    assert "leave out the objects that this principal may not see" in told["rights"]
+    assert told["rights"] == (
+        "rights: not known: without DESCRIBE on all topics, groups, transactional ids, brokers leave out the objects "
+        "that this principal may not see"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "resource"),
+    [
+        ("topics", "topic", ResourceType.TOPIC),
+        ("groups", "group", ResourceType.GROUP),
+        ("transactions", "transactional id", ResourceType.TRANSACTIONAL_ID),
+    ],
+)
+def test_an_empty_list_without_rights_is_no_success(
+    command: str,
+    kind: str,
+    resource: ResourceType,
+    world: Secured,
+    run: Commands,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Brokers leave hidden objects out without an error. With the right, an empty list is one."""
+    user, topic = world.user(), world.name("t")
+    with (
+        fencepost.Admin(world.open_address) as admin,
+        fencepost.Producer(world.open_address, transactional_id=world.name("x")) as producer,
+    ):
+        admin.create_topic(topic, 1)
+        admin.alter_group_offsets(world.name("g"), {(topic, 0): 0})
+        producer.init_transactions()
+        monkeypatch.setenv("FENCEPOST_SASL_USERNAME", user)
+        monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", USERS[user])
+        why = f"no {kind} is visible to this principal: there is none, or DESCRIBE on all {kind}s is missing (FP002)"
+        for options in ((), ("--json",)):
+            run(command, "list", *options, status=1)
+            assert run.error == f"fencepost: {why}\n"
+        rights = {resource, ResourceType.TOPIC} if command == "transactions" else {resource}
+        admin.create_acls([Acl(each, "*", f"User:{user}", AclOperation.DESCRIBE) for each in rights])
+        options = ("--all",) if command == "transactions" else ()
+        until(lambda: _listed(run, command, options))
+        assert run.error == ""
+
+
+def _listed(run: Commands, command: str, options: tuple[str, ...]) -> bool:
+    """A granted right takes Kafka a moment."""
+    try:
+        run(command, "list", *options, status=0)
+    except AssertionError:
+        return False
+    return True
 
 
 def test_a_group_that_one_may_not_see_is_not_said_to_be_missing(

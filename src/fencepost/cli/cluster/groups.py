@@ -20,6 +20,7 @@ from fencepost.cli.cluster_settings import (
 )
 from fencepost.cli.diagnosis.examiner import Examiner
 from fencepost.cli.diagnosis.finding_text import as_value, lines_of
+from fencepost.cli.hidden import check_visible
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import (
     Json,
@@ -85,10 +86,14 @@ def list_(
 ) -> None:
     """List all groups with type and state.
 
+    Status: 0 done; 1 not done, or no group is visible to this principal; 2 invalid arguments.
+
     Example: fencepost groups list --state Stable
     """
     with connected(bootstrap_servers, command_config) as admin:
         found = admin.list_groups(states=state or ())
+        if not found:
+            check_visible(admin, "group")
     if as_json:
         print_json(
             [{"group": listing.group_id, "type": listing.group_type, "state": listing.state} for listing in found]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected, pairs_of
+from fencepost.cli.hidden import check_visible
 from fencepost.cli.names import topic_named
 from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, report_done
 from fencepost.cli.printable import counted_noun
@@ -49,10 +50,14 @@ def list_(
 ) -> None:
     """Print the names of the topics, one per line.
 
+    Status: 0 done; 1 not done, or no topic is visible to this principal; 2 invalid arguments.
+
     Example: fencepost topics list -b localhost:9092
     """
     with connected(bootstrap_servers, command_config) as admin:
         names = admin.list_topics(internal=internal)
+        if not names:
+            check_visible(admin, "topic")
     if as_json:
         print_json(names)
     else:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from fencepost.client.admin.acls import AclOperation, AdminAcls
 from fencepost.client.admin.configs import AdminConfigs, ConfigResource
 from fencepost.client.admin.group_descriptions import AdminGroupDescriptions, GroupDescription
 from fencepost.client.admin.groups import AdminGroups, GroupListing
@@ -14,17 +13,13 @@ from fencepost.client.admin.hanging import hanging_of
 from fencepost.client.admin.logs import AdminLogs, LogDir
 from fencepost.client.admin.placement import AdminPlacement
 from fencepost.client.admin.share_offsets import AdminShareOffsets, ShareOffset
-from fencepost.client.admin.topics import AdminTopics, ClusterDescription, TopicDescription
+from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import AdminTransactions, ProducerDescription, TransactionDescription
 from fencepost.client.diagnosis.facts import Ends, Facts, FailureKind, UnansweredQuestion, unknown_of
 from fencepost.client.diagnosis.group_rules import REBALANCING
 from fencepost.client.diagnosis.holding import OPEN_STATES
-from fencepost.client.net.cluster import (
-    HIGHEST_METADATA,
-    LOWEST_METADATA,
-    Coordinator,
-    CoordinatorKind,
-)
+from fencepost.client.diagnosis.visibility import VisibilityCalls
+from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, CoordinatorKind
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import Isolation, TopicPartition
@@ -38,7 +33,6 @@ AWAY: Final = (KafkaTimeoutError, DisconnectedError)
 
 QUICK: Final = ("topics", "groups", "transactions")
 SLOW: Final = ("brokers", "settings", "disks", "clock", "features", "rights", "coordinators")
-PROBE: Final = "fencepost-diagnosis"
 MOST_PING_MS: Final = 5_000
 MOST_TOPICS: Final = 500  # maximum number in one DescribeConfigs request
 
@@ -46,13 +40,12 @@ T = TypeVar("T")
 
 
 class DiagnosisCalls(
-    AdminTopics,
+    VisibilityCalls,
     AdminConfigs,
     AdminLogs,
     AdminGroups,
     AdminGroupDescriptions,
     AdminShareOffsets,
-    AdminAcls,
     AdminPlacement,
     AdminTransactions,
 ):
@@ -76,16 +69,6 @@ class DiagnosisCalls(
                     if entry.value is not None:
                         found[resource.name] = int(entry.value)
         return found
-
-    async def find_coordinator(self, kind: CoordinatorKind, api_timeout_ms: int) -> None:
-        """Look up the coordinator of a name that no client uses. Raises KafkaError."""
-        target, deadline_ms = Coordinator(kind, PROBE), self._deadline(api_timeout_ms)
-        self.cluster.forget_coordinator(target)
-
-        async def ask() -> int:
-            return await self.cluster.coordinator(target, deadline_ms)
-
-        await self.cluster.until_answered(f"coordinator of {kind.name.lower()}s", ask, deadline_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +248,11 @@ class Collector:
     async def _rights(self) -> Mapping[str, Any]:
         operations = await self._calls.authorized_operations(api_timeout_ms=self._patience())
         unknown = []
-        if operations is not None and AclOperation.DESCRIBE not in operations:
-            reason = "without DESCRIBE on the cluster, brokers leave out the objects that this principal may not see"
+        if hidden := await self._calls.hidden_kinds(self._patience()):
+            reason = (
+                f"without DESCRIBE on all {', '.join(hidden)}, brokers leave out the objects that this principal may "
+                "not see"
+            )
             unknown.append(UnansweredQuestion("rights", reason, FailureKind.NOT_ALLOWED))
         return {"rights": None if operations is None else tuple(sorted(operations)), "unknown": unknown}
 
