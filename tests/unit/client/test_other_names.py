@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -49,11 +50,12 @@ def test_no_other_name_is() -> None:
 def test_the_error_names_the_method_to_use(kind: str) -> None:
     blocking, asynchronous = CLIENTS[kind]
 
-    async def make() -> object:
+    async def make() -> Any:
         return asynchronous("localhost:1")
 
     loop = asyncio.new_event_loop()
-    for client in (blocking("localhost:1"), loop.run_until_complete(make())):
+    clients: list[Any] = [blocking("localhost:1"), loop.run_until_complete(make())]
+    for client in clients:
         own = type(client).__name__
         for name, here in TABLES[kind].items():
             with pytest.raises(AttributeError) as raised:
