@@ -418,3 +418,41 @@ def test_a_decision_that_is_not_complete_and_a_batch_that_is_lost(
 def test_every_code_has_a_severity_and_a_status() -> None:
     assert {each.severity.value for each in CODES.values()} == {"error", "warning", "unknown"}
     assert exit_status([]) == 0
+
+
+def test_records_that_cannot_be_read(
+    broker: BrokerUnderTest, doctor: Doctor, run: Commands, request: pytest.FixtureRequest
+) -> None:
+    """A byte of a stored record changes on the disk. Neither broker looks at it; the reader's checksum differs."""
+    topic, group = broker.name("t"), broker.name("g")
+    with (
+        fencepost.Admin(broker.bootstrap_servers) as admin,
+        fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer,
+    ):
+        admin.create_topic(topic, 1)
+        for number in range(3):
+            producer.send(topic, b"value %d" % number).result(60)
+        admin.alter_group_offsets(group, {(topic, 0): 0})
+        assert ("FP204", f"{topic}-0") not in doctor()
+        log = data_directory(broker) / f"{topic}-0" / f"{0:020}.log"
+        data = log.read_bytes()
+        log.write_bytes(data.replace(b"value 1", b"VALUE 1"))
+        assert ("FP204", f"{topic}-0") not in doctor(), "the group stands before it"
+        admin.alter_group_offsets(group, {(topic, 0): 1})
+        found = doctor()["FP204", f"{topic}-0"]
+        assert found["words"].startswith("the records from offset 1 on cannot be read: ")
+        assert found["holds"] == [f"group {group}"]
+        page = request.getfixturevalue("page")  # a page that begins now, because it reads records every 30 s only
+        until(lambda: attention(page, "FP204", f"{topic}-0"))
+        described = run.json("groups", "describe", group)["findings"]
+        assert "FP204" in {each["code"] for each in described}
+        assert found["action"].endswith(f"fencepost groups reset-offsets {group} --to 2 --topic {topic}:0")
+        admin.alter_group_offsets(group, {(topic, 0): 2})
+        assert ("FP204", f"{topic}-0") not in doctor()
+        admin.delete_group(group)
+        admin.delete_topic(topic)
+
+
+def data_directory(broker: BrokerUnderTest) -> Path:
+    running: Any = broker.running
+    return Path(running.data_dir) if broker.is_ours else Path(running.data_directory)

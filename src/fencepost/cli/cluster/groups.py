@@ -38,7 +38,7 @@ from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.collecting import QUICK, Bounds
 from fencepost.client.diagnosis.diagnosing import diagnose
-from fencepost.client.diagnosis.findings import Finding, ObjectKind, Severity
+from fencepost.client.diagnosis.findings import DAMAGED, Finding, ObjectKind, Severity
 from fencepost.client.diagnosis.group_rules import lags_of
 from fencepost.client.diagnosis.holding import held_back
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
@@ -162,14 +162,18 @@ def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> tuple[int, 
     topics = frozenset(row["topic"] for row in facts["partitions"])
     bounds = Bounds(topic_names=topics, group_names=frozenset([facts["group"]]))
     with Examiner({**PATIENCE, **settings}, DEFAULT_TOPIC, LOOK_S, bounds) as examiner:
-        snapshot = examiner.collect(QUICK)
+        snapshot = examiner.collect((*QUICK, "records"))
     held, committed = held_back(snapshot), snapshot.committed.get(facts["group"], {})
     lags = {} if isinstance(committed, KafkaError) else lags_of(snapshot, held, committed)
     for row in facts["partitions"]:
         lag = lags.get(TopicPartition(row["topic"], row["partition"]))
         held_by = None if lag is None or lag.total == 0 else lag.held
         row["waits_for"] = None if held_by is None else held_by.words
-    found = [each for each in diagnose(snapshot) if each.kind is ObjectKind.GROUP or each.severity is Severity.UNKNOWN]
+    found = [
+        each
+        for each in diagnose(snapshot)
+        if each.kind is ObjectKind.GROUP or each.severity is Severity.UNKNOWN or each.code == DAMAGED
+    ]
     return snapshot.at_ms, found
 
 

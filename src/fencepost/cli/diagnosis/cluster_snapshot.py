@@ -32,11 +32,12 @@ __all__ = [
     "winner_states",
 ]
 
-PAGE_BOUNDS: Final = Bounds(partitions=5_000, groups=100, described=1_000, held=100)
+PAGE_BOUNDS: Final = Bounds(partitions=5_000, groups=100, described=1_000, held=100, read=50)
 MOST_PLACES: Final = 50  # partitions of one transaction whose producers are described
 SLOW_EVERY_MS: Final = 30_000
 SLOW_FIELDS: Final = (
-    "silent throttled log_dirs least_in_sync clock_ahead_ms features fences_by_group rights certificates".split()
+    *("silent", "throttled", "log_dirs", "least_in_sync", "clock_ahead_ms", "features", "fences_by_group", "rights"),
+    *("certificates", "damaged"),
 )
 
 T = TypeVar("T")

@@ -15,9 +15,10 @@ from fencepost.client.admin.placement import AdminPlacement
 from fencepost.client.admin.share_offsets import AdminShareOffsets, ShareOffset
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import AdminTransactions, ProducerDescription, TransactionDescription
-from fencepost.client.diagnosis.facts import Ends, Facts, FailureKind, UnansweredQuestion, unknown_of
+from fencepost.client.diagnosis.facts import Damage, Ends, Facts, FailureKind, UnansweredQuestion, unknown_of
 from fencepost.client.diagnosis.group_rules import REBALANCING
 from fencepost.client.diagnosis.holding import OPEN_STATES
+from fencepost.client.diagnosis.reading import damage_at
 from fencepost.client.diagnosis.visibility import VisibilityCalls
 from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, CoordinatorKind
 from fencepost.client.net.list_offsets import LATEST
@@ -32,7 +33,7 @@ AWAY: Final = (KafkaTimeoutError, DisconnectedError)
 """Errors of brokers that cannot be reached, as opposed to a refusal."""
 
 QUICK: Final = ("topics", "groups", "transactions")
-SLOW: Final = ("brokers", "settings", "disks", "clock", "features", "rights", "coordinators")
+SLOW: Final = ("brokers", "settings", "disks", "clock", "features", "rights", "coordinators", "records")
 MOST_PING_MS: Final = 5_000
 MOST_TOPICS: Final = 500  # maximum number in one DescribeConfigs request
 
@@ -80,6 +81,7 @@ class Bounds:
         groups: Number of groups.
         described: Number of open transactions.
         held: Number of partitions whose producers are requested.
+        read: Number of partitions in which the records at the position of a group are read.
         topic_names: Only these topics; None: all.
         group_names: Only these groups; None: all.
     """
@@ -88,6 +90,7 @@ class Bounds:
     groups: int = 10_000
     described: int = 10_000
     held: int = 5_000
+    read: int = 500
     topic_names: frozenset[str] | None = None
     group_names: frozenset[str] | None = None
 
@@ -180,6 +183,7 @@ class Collector:
                 "settings": lambda: self._settings(found),
                 "transactions": lambda: self._transactions(found),
                 "coordinators": lambda: self._coordinators(found),
+                "records": lambda: self._records(found),
             },
             {*wanted, *(["offsets"] if "groups" in wanted else [])},
         )
@@ -389,6 +393,33 @@ class Collector:
         errors = [answer for answer in committed.values() if isinstance(answer, KafkaError)]
         unknown = list({each.failure_kind: each for each in (unknown_of("groups", error) for error in errors)}.values())
         return {"groups": groups, "committed": committed, "shared": shared, "unknown": unknown}
+
+    async def _records(self, found: _Found) -> Mapping[str, Any]:
+        """Read the next records of the groups that are behind, in the partitions with the largest lag."""
+        ends: Mapping[TopicPartition, Ends] = found.get("ends", {})
+        committed: Mapping[str, Mapping[TopicPartition, int] | KafkaError] = found.get("committed", {})
+        stands = {
+            (place, at)
+            for places in committed.values()
+            if not isinstance(places, KafkaError)
+            for place, at in places.items()
+            if place in ends and 0 <= at < ends[place].stable
+        }
+        asked = sorted(stands, key=lambda each: (each[1] - ends[each[0]].stable, each))[: self._bounds.read]
+        cluster, deadline_ms = self._calls.cluster, self._until_ms
+        answers = await gather(cluster.runtime, [damage_at(cluster, *each, deadline_ms) for each in asked])
+        damaged: dict[TopicPartition, Damage] = {}
+        unknown: dict[FailureKind, UnansweredQuestion] = {}
+        for (place, _), answer in zip(asked, map(checked, answers), strict=True):
+            if isinstance(answer, KafkaError):
+                each = unknown_of("records", answer)
+                unknown.setdefault(each.failure_kind, each)
+            elif answer is not None and (place not in damaged or answer.offset < damaged[place].offset):
+                damaged[place] = answer
+        if len(asked) < len(stands):
+            reason = f"the next records of groups were read in {len(asked)} of {len(stands)} places"
+            unknown[FailureKind.NOT_ASKED] = UnansweredQuestion("records", reason, FailureKind.NOT_ASKED)
+        return {"damaged": damaged, "unknown": list(unknown.values())}
 
     async def _committed(self, group: str) -> Mapping[TopicPartition, int]:
         found = await self._calls.group_offsets(group, require_stable=False, api_timeout_ms=self._patience())

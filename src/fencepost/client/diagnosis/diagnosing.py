@@ -8,7 +8,7 @@ from typing import TypeVar
 from fencepost.client.diagnosis.cluster_rules import cluster_findings
 from fencepost.client.diagnosis.facts import Facts
 from fencepost.client.diagnosis.findings import Finding, ordered
-from fencepost.client.diagnosis.group_rules import REBALANCING, group_findings, phase_of
+from fencepost.client.diagnosis.group_rules import REBALANCING, damage_findings, group_findings, phase_of
 from fencepost.client.diagnosis.holding import OPEN_STATES, held_back, partition_name
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.client.diagnosis.transaction_rules import sink_findings, transaction_findings
@@ -27,6 +27,7 @@ def diagnose(facts: Facts, limits: Limits | None = None) -> list[Finding]:
         [
             *cluster_findings(facts, bounds),
             *transaction_findings(facts, held, bounds),
+            *damage_findings(facts),
             *group_findings(facts, held, bounds),
             *sink_findings(facts, bounds),
         ]

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-__all__ = ["CODES", "Code", "Finding", "ObjectKind", "Severity", "exit_status", "ordered", "page_of"]
+__all__ = ["CODES", "DAMAGED", "Code", "Finding", "ObjectKind", "Severity", "exit_status", "ordered", "page_of"]
 
 PAGE: Final = "docs/at-night.md"
+DAMAGED: Final = "FP204"
 
 
 class Severity(Enum):
@@ -55,6 +56,7 @@ CODES: Final[Mapping[str, Code]] = {
     "FP201": Code(Severity.ERROR, "partitions have no leader"),
     "FP202": Code(Severity.ERROR, "partitions have too few in-sync replicas for acks=all"),
     "FP203": Code(Severity.WARNING, "replicas are not in sync"),
+    DAMAGED: Code(Severity.ERROR, "the next records of a group cannot be read"),
     "FP301": Code(Severity.ERROR, "no coordinator of transactions"),
     "FP302": Code(Severity.ERROR, "no coordinator of groups"),
     "FP303": Code(Severity.WARNING, "a coordinator is loading"),

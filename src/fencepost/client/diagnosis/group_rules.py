@@ -14,7 +14,7 @@ from fencepost.client.diagnosis.limits import Limits
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
 
-__all__ = ["REBALANCING", "Lag", "group_findings", "lags_of", "phase_of"]
+__all__ = ["REBALANCING", "Lag", "damage_findings", "group_findings", "lags_of", "phase_of"]
 
 MOST_NAMED: Final = 3
 REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
@@ -67,6 +67,24 @@ def group_findings(facts: Facts, held: Mapping[TopicPartition, HeldBack], limits
         if described is not None and listing.state == "Stable":
             yield from _members(facts, described, behind, limits)
         yield from _waiting(facts, listing.group_id, behind, limits)
+
+
+def damage_findings(facts: Facts) -> Iterator[Finding]:
+    """Yield the findings about records that cannot be read, where groups stand."""
+    for place, damage in sorted(facts.damaged.items()):
+        stopped = [
+            group
+            for group, committed in facts.committed.items()
+            if not isinstance(committed, KafkaError) and 0 <= committed.get(place, -1) <= damage.offset
+        ]
+        words = f"the records from offset {damage.offset} on cannot be read: {damage.reason}"
+        after = damage.offset + 1 if damage.next_offset is None else damage.next_offset
+        action = "see the broker's log and its disk"
+        if stopped:
+            skip = f"--to {after} --topic {place.topic}:{place.partition}"
+            action += f"; to skip them: fencepost groups reset-offsets {stopped[0]} {skip}"
+        holds = tuple(f"group {group}" for group in stopped[:MOST_NAMED])
+        yield Finding("FP204", ObjectKind.PARTITION, partition_name(place), words, None, holds, action)
 
 
 def _state(
