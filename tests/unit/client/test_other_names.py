@@ -14,7 +14,7 @@ from fencepost.client.other_names import OF_CONSUMERS, OF_PRODUCERS, OtherName, 
 from tests.support.peer_names.tables import PEERS, exists, rows_of
 
 TABLES: dict[str, Mapping[str, str]] = {"Producer": OF_PRODUCERS, "Consumer": OF_CONSUMERS}
-CLIENTS = {
+CLIENTS: dict[str, tuple[Any, Any]] = {
     "Producer": (fencepost.Producer, fencepost.AsyncProducer),
     "Consumer": (fencepost.Consumer, fencepost.AsyncConsumer),
 }
