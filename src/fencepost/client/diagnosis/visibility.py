@@ -12,7 +12,7 @@ from fencepost.errors import AuthorizationError
 __all__ = ["PROBE", "VisibilityCalls"]
 
 PROBE: Final = "fencepost-diagnosis"
-"""A name that no client uses. A principal that may describe it sees every object of its kind, unless rules hide some."""
+"""A name that no client uses. A principal that may describe it sees all objects of its kind, unless rules hide some."""
 
 _TOPICS: Final = {
     CoordinatorKind.TRANSACTION: "__transaction_state",
