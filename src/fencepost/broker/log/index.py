@@ -14,15 +14,17 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from bisect import bisect_right
-from typing import ClassVar
+from bisect import bisect_left, bisect_right
+from typing import ClassVar, Final
 
 from fencepost.broker.disk.files import File, Files
 
-__all__ = ["IndexFile", "OffsetIndex", "TimeIndex"]
+__all__ = ["IndexFile", "OffsetIndex", "RecentBatches", "TimeIndex"]
 
 _TIME_ENTRY = struct.Struct(">qi")
 _ENTRY_BYTES = 8
+_FIRST_ROOM: Final = 8
+_MOST_RECENT: Final = 128
 
 
 def _strictly_increasing(values: array[int]) -> bool:
@@ -217,3 +219,42 @@ class TimeIndex(_Index):
         data = b"".join(map(_TIME_ENTRY.pack, self._values[self._flushed :], self.ends[self._flushed :]))
         self._file.store(self._flushed * _TIME_ENTRY.size, data)
         self._flushed = len(self.ends)
+
+
+class RecentBatches:
+    """Last offset and position of the last batches of one segment. Lists would take five times the memory."""
+
+    __slots__ = ("_count", "_ends", "_positions", "_room")
+
+    def __init__(self) -> None:
+        self._ends, self._positions = array("q"), array("q")
+        self._count = self._room = 0  # entries in use, and entries that have memory
+
+    def add(self, last_offset: int, position: int) -> None:
+        """Add the batch that was appended last."""
+        if self._count == self._room:
+            self._make_room()
+        self._ends[self._count], self._positions[self._count] = last_offset, position
+        self._count += 1
+
+    def _make_room(self) -> None:
+        """Double the memory, or drop the first half of the entries."""
+        if self._count == _MOST_RECENT:
+            del self._ends[: _MOST_RECENT // 2], self._positions[: _MOST_RECENT // 2]
+            self._count //= 2
+        added = bytes(8 * max(_FIRST_ROOM, self._count))
+        self._ends.frombytes(added)
+        self._positions.frombytes(added)
+        self._room = len(self._ends)
+
+    def locate(self, offset: int, size: int, next_offset: int) -> tuple[int, int, int] | None:
+        """Return the result of `Segment.locate` for a segment with that size and next offset; None if unknown."""
+        count = self._count
+        if count == 0 or offset <= self._ends[0]:
+            return None
+        slot = bisect_left(self._ends, offset, 0, count)
+        if slot == count:
+            return size, next_offset, 0
+        position = self._positions[slot]
+        end = self._positions[slot + 1] if slot + 1 < count else size
+        return position, self._ends[slot - 1] + 1, end - position

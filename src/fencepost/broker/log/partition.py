@@ -23,13 +23,13 @@ from fencepost.broker.log.aborted import Aborted
 from fencepost.broker.log.cleaning.swap import write_clean_point
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.fresh_files import FreshFiles
+from fencepost.broker.log.index import RecentBatches
 from fencepost.broker.log.layout import CleanPoint
 from fencepost.broker.log.producers.idempotence import NEWEST_PRODUCE, BatchFacts, ProducerRefusal
 from fencepost.broker.log.producers.snapshot import LogPosition, SegmentSeal
 from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
 from fencepost.broker.log.producers.table import ProducerTable, facts_of
 from fencepost.broker.log.read_bounds import ReadBounds, slice_of
-from fencepost.broker.log.recent_batches import RecentBatches
 from fencepost.broker.log.recovery import Recovered, aborted_between, claim, keep_indexes, make_durable, recover
 from fencepost.broker.log.recovery_points import RecoveryPoint
 from fencepost.broker.log.results import Appended, CorruptSegment, Duplicate, ReadResult, RecoveryReport, Rejected
