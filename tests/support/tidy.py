@@ -79,6 +79,7 @@ BELOW: dict[str, frozenset[str]] = {
             "states",
             "tls",
             "topic_partition",
+            "values",
         }
     ),
     "schemas": frozenset({"client", "errors"}),
@@ -98,6 +99,7 @@ BELOW: dict[str, frozenset[str]] = {
             "protocol",
             "setting",
             "small_files",
+            "values",
         }
     ),
     "testing": frozenset({"arguments", "client", "broker", "config", "errors", "protocol"}),

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import crc32c
-
 from fencepost.errors import ApplicationRecoverableError
+from fencepost.protocol.crc import crc32c
 from fencepost.protocol.json_text import parse_json
 from fencepost.small_files import written_whole
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
@@ -156,7 +155,7 @@ def write_rows(path: Path, found: BatchRows) -> None:
         "batch": found.batch_id,
         "topics": found.topics[:MOST_TOPICS],
         "rows": len(hashes),
-        "crc32c": crc32c.crc32c(body),
+        "crc32c": crc32c(body),
     }
     with written_whole(path) as file:
         file.write(json.dumps(head).encode() + b"\n" + body)
@@ -174,7 +173,7 @@ def read_rows(path: Path) -> BatchRows:
         query_id, batch_id, topics = str(head["query"]), int(head["batch"]), tuple(map(str, head["topics"]))
     except (ValueError, KeyError, TypeError) as error:
         raise AdoptionRefusedError(f"{path} was not written by describe_batch: {error!r}") from error
-    if not is_ours or len(body) < size or crc32c.crc32c(body) != checksum:
+    if not is_ours or len(body) < size or crc32c(body) != checksum:
         raise AdoptionRefusedError(f"{path} is damaged, or of another release: describe the batch again")
     rows = pa.ipc.open_stream(body[size:]).read_all() if len(body) > size else None
     return BatchRows(query_id, batch_id, topics, np.frombuffer(body[:size], "<u8").astype(np.uint64), rows)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from fencepost.values import Value
 
 __all__ = ["VERIFYING_VERSION", "BrokerAbilities", "Guarantee"]
 
@@ -28,8 +29,7 @@ _PROMISES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerAbilities:
+class BrokerAbilities(Value):
     """The abilities of all brokers of a cluster that decide which steps the sink takes.
 
     Attributes:

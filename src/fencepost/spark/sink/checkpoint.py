@@ -12,18 +12,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import crc32c
-
 from fencepost.errors import ConfigurationError
+from fencepost.protocol.crc import crc32c
 from fencepost.protocol.json_text import parse_json
 from fencepost.small_files import written_whole
 from fencepost.spark.errors import CheckpointLostError
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision, SourceOffsets
+from fencepost.values import Value
 
 __all__ = [
     "SAY",
@@ -121,8 +120,7 @@ def save(folder: Path, query_id: str, batch_id: int, planned: int | None) -> Sou
     return SourceOffsets(batch, _read(folder, batch_id - 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Value):
     """A file of the checkpoint with its old and new text. `was` is None if the file does not exist."""
 
     path: Path
@@ -205,7 +203,7 @@ def _batches(folder: Path) -> list[int]:
 
 
 def _digest(text: str) -> int:
-    return crc32c.crc32c(text.encode())
+    return crc32c(text.encode())
 
 
 def _read(folder: Path, batch_id: int) -> str | None:

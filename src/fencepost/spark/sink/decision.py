@@ -34,13 +34,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-import crc32c
-
+from fencepost.protocol.crc import crc32c
 from fencepost.protocol.cursor import Reader
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.json_text import parse_json
 from fencepost.spark.errors import CorruptDecisionError, SinkContradictionError
 from fencepost.spark.sink import names
+from fencepost.values import Value
 
 __all__ = [
     "MAX_OFFSETS_BYTES",
@@ -93,16 +93,14 @@ class Pair:
         return f"{self.producer_id}:{self.epoch}"
 
 
-@dataclass(frozen=True, slots=True)
-class Winner:
+class Winner(Value):
     """A transaction to commit, and the pair that commits it."""
 
     transactional_id: str
     pair: Pair
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Value):
     """The number of rows, and a 64-bit checksum that does not depend on their order."""
 
     rows: int
@@ -118,16 +116,14 @@ class Content:
 NO_ROWS: Final = Content(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOffsets:
+class SourceOffsets(Value):
     """Spark's offset log as the texts of two files: the end of the batch, and the end of the batch before."""
 
     batch: str
     before: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Value):
     """Batch `batch_id` of query `query_id` of `sink` consists of exactly these transactions.
 
     `content` is None for an adopted batch whose rows are unknown. `offsets` is None if the checkpoint could not be
@@ -142,8 +138,7 @@ class Decision:
     offsets: SourceOffsets | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Beginning:
+class Beginning(Value):
     """The first batch that a sink remembers of a query, with texts that identify the query for a person."""
 
     sink: str
@@ -224,7 +219,7 @@ def encode_value(decision: Decision) -> bytes:
         body += _CONTENT.pack(decision.content.rows, decision.content.checksum)
         offsets = _packed(decision.offsets)
         body += _COUNT.pack(len(offsets)) + offsets
-    return _HEAD.pack(_VALUE_MAGIC, VERSION, crc32c.crc32c(bytes(body))) + bytes(body)
+    return _HEAD.pack(_VALUE_MAGIC, VERSION, crc32c(bytes(body))) + bytes(body)
 
 
 def _packed(offsets: SourceOffsets | None) -> bytes:
@@ -265,7 +260,7 @@ def decode_value(value: bytes) -> Decision:
             f"a decision has version {version}, which a newer release wrote; this release reads version {VERSION}"
         )
     body = value[_HEAD.size :]
-    if crc32c.crc32c(body) != checksum:
+    if crc32c(body) != checksum:
         raise CorruptDecisionError("a decision's checksum does not fit its bytes")
     with _corrupt():
         return _read(body)

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-import crc32c
-
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError, ConfigurationError, error_for
+from fencepost.protocol.crc import crc32c
 from fencepost.protocol.errors import WireError
 from fencepost.protocol.records.batch import set_producer
 from fencepost.protocol.records.encoding import encode_pairs
@@ -63,7 +62,7 @@ _Record: TypeAlias = tuple[bytes, bytes | None]
 
 def partition_of(sink: str) -> int:
     """Return the partition of the sink's records. Never change this, or an Open would not find older decisions."""
-    return crc32c.crc32c(sink.encode()) % PARTITIONS
+    return crc32c(sink.encode()) % PARTITIONS
 
 
 class _Safety(NamedTuple):

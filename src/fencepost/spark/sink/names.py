@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from fencepost.errors import ConfigurationError
+from fencepost.values import Value
 
 __all__ = [
     "MAX_SINK_BYTES",
@@ -40,15 +40,13 @@ _LOCATION: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:(?://(?!/)[^/]*|//(?=/)
 _SHAPE: Final = re.compile(r"fencepost-sink/((?:[A-Za-z0-9._-]|%[0-9A-F]{2})+)(?:/([0-9a-f]{32}))?")
 
 
-@dataclass(frozen=True, slots=True)
-class SinkId:
+class SinkId(Value):
     """The sink's own id, S."""
 
     sink: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskId:
+class TaskId(Value):
     """An id for task attempts; `unique` is its 16 random bytes."""
 
     sink: str

@@ -22,7 +22,7 @@ answers 120 (below v5: 59) to the commit of a transaction that timed out, where 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from fencepost.errors import (
@@ -81,6 +81,7 @@ from fencepost.spark.sink.plan_steps import (
     WriteDecision,
     WriteRows,
 )
+from fencepost.values import Value
 
 __all__ = ["abort_batch", "commit_batch", "decision_of", "must_be_decided", "open_sink", "settle_lost", "write_task"]
 __all__ += ["Plan"]
@@ -480,8 +481,7 @@ def _complete(sink: str, claim: Pair, decisions: Sequence[Decision], abilities: 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
+class _Ended(Value):
     """Decided transactions after their commit: lost, unknown, and kept by another process, to be committed again."""
 
     lost: tuple[tuple[End, int], ...]

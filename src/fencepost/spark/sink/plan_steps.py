@@ -6,12 +6,12 @@ The docstring of a step begins with the type of its answer. S is the sink's own 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias, TypeVar
 
 from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
+from fencepost.values import Value
 
 __all__ = [
     "AbortOutcome",
@@ -59,8 +59,7 @@ __all__ = [
 # --- values ---
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Value):
     """A transaction as ListTransactions and DescribeTransactions show it. `state` is Kafka's name for its state."""
 
     transactional_id: str
@@ -68,8 +67,7 @@ class Listed:
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Value):
     """The state of a winning transaction before the decision.
 
     `timeout_ms` is None for a transaction without a timeout. `is_late`: the timeout may end it before its commit.
@@ -89,8 +87,7 @@ class Seen:
         return f"{state}{begun}{timeout}"
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Value):
     """The last decided batch of a query. `content` is None for an adopted batch whose rows are unknown."""
 
     query_id: str
@@ -98,8 +95,7 @@ class Decided:
     content: Content | None
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Value):
     """The result of Open for the tasks of one batch. `decided` has the last decision of each query.
 
     `naming`: the queries whose decisions still name transactions. All these transactions have ended.
@@ -116,8 +112,7 @@ class Opened:
         return next((decision for decision in self.decided if decision.query_id == query_id), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Value):
     """The use of a task id: one batch under one claim."""
 
     sink: str
@@ -126,8 +121,7 @@ class Use:
     batch_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(Value):
     """The batch was decided before. The task read its rows (`content`) and wrote none.
 
     `decided` is the content of the whole batch in its decision.
@@ -139,16 +133,14 @@ class Skipped:
     decided: Content | None
 
 
-@dataclass(frozen=True, slots=True)
-class Nothing:
+class Nothing(Value):
     """The task had no rows and began no transaction."""
 
     query_id: str
     batch_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Value):
     """The rows are in a flushed, open transaction, begun with `pair`.
 
     `others_named`: Open found decisions of other queries that name transactions, and has completed them.
@@ -167,8 +159,7 @@ class Prepared:
 Message: TypeAlias = Skipped | Nothing | Prepared
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Value):
     """Decided transactions whose transactional ids have expired: the brokers do not know how they ended."""
 
     query_id: str
@@ -176,8 +167,7 @@ class Unknown:
     winners: tuple[Winner, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Value):
     """The outcomes of a decided batch's transactions, as three lists of transactional ids."""
 
     decision: Decision
@@ -186,8 +176,7 @@ class Settled:
     unknown: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerVersions:
+class BrokerVersions(Value):
     """ApiVersions of all brokers: the highest common version of each API (-1: none), and transaction.version."""
 
     init_producer_id: int
@@ -218,29 +207,25 @@ class AbortOutcome(Enum):
 # --- steps ---
 
 
-@dataclass(frozen=True, slots=True)
-class ListTransactions:
+class ListTransactions(Value):
     """-> tuple[Listed, ...]: at least the ongoing transactions of the sink's task ids."""
 
     sink: str
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Value):
     """-> Pair: plain InitProducerId(S), repeated until it is answered."""
 
     sink: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReadDecisions:
+class ReadDecisions(Value):
     """-> tuple[Decision, ...]: the last decision of every query of the sink, up to the present end offset."""
 
     sink: str
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Value):
     """One EndTxn: v5, or the highest version below transaction.version 1."""
 
     transactional_id: str
@@ -248,15 +233,13 @@ class End:
     commit: bool
 
 
-@dataclass(frozen=True, slots=True)
-class EndTransactions:
+class EndTransactions(Value):
     """-> tuple[int, ...]: the definite error code of each, in order. They may run in parallel."""
 
     ends: tuple[End, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReportUnknown:
+class ReportUnknown(Value):
     """-> None: warn that the outcome of decided transactions is unknown."""
 
     sink: str
@@ -264,8 +247,7 @@ class ReportUnknown:
     unknown: Unknown
 
 
-@dataclass(frozen=True, slots=True)
-class AskOwner:
+class AskOwner(Value):
     """-> int: the definite error code of EndTxn v5(abort) on S with the claim.
 
     Below transaction.version 1, plan_abilities.py asks with other requests.
@@ -275,24 +257,21 @@ class AskOwner:
     claim: Pair
 
 
-@dataclass(frozen=True, slots=True)
-class UseUp:
+class UseUp(Value):
     """-> int: the definite error code of InitProducerId(S, the claim), which raises the epoch."""
 
     sink: str
     claim: Pair
 
 
-@dataclass(frozen=True, slots=True)
-class HasDecided:
+class HasDecided(Value):
     """-> bool: true if a decision was committed with this claim. Reads up to the present end offset."""
 
     sink: str
     claim: Pair
 
 
-@dataclass(frozen=True, slots=True)
-class WriteDecision:
+class WriteDecision(Value):
     """-> int | None: one transaction on S with the claim, without InitProducerId: the records, then EndTxn(commit).
 
     The code is 0 when the decision is durable, the error code of the refusal, or None without an answer.
@@ -306,8 +285,7 @@ class WriteDecision:
     verified: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetQuery:
+class ForgetQuery(Value):
     """-> int | None: as WriteDecision, with the tombstone of the query's decision."""
 
     claim: Pair
@@ -316,33 +294,28 @@ class ForgetQuery:
     verified: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SaveOffsets:
+class SaveOffsets(Value):
     """-> SourceOffsets | None: make Spark's record of the batch durable, and read it. None if it is out of reach."""
 
     query_id: str
     batch_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(Value):
     """-> Content: read the task's rows, write none, and return their content."""
 
 
-@dataclass(frozen=True, slots=True)
-class HasRows:
+class HasRows(Value):
     """-> bool: true if the task has a row."""
 
 
-@dataclass(frozen=True, slots=True)
-class TakeId:
+class TakeId(Value):
     """-> str: a task id of the sink: a free id from its pool (task_ids.py), or a new id."""
 
     opened: Opened
 
 
-@dataclass(frozen=True, slots=True)
-class BeginTask:
+class BeginTask(Value):
     """-> Pair | None: InitProducerId of a taken id, sent once. None if its answer was lost: it may arrive late.
 
     Only an id whose answer came may be taken again.
@@ -353,8 +326,7 @@ class BeginTask:
     two_phase: bool
 
 
-@dataclass(frozen=True, slots=True)
-class WriteRows:
+class WriteRows(Value):
     """-> Content: produce all rows in a transaction of the id, and flush. Every row is acknowledged.
 
     `verified`: as of WriteDecision.
@@ -365,16 +337,14 @@ class WriteRows:
     verified: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Value):
     """-> KafkaError | None: EndTxn(abort) of the task's own transaction, with little patience, and its error."""
 
     transactional_id: str
     pair: Pair
 
 
-@dataclass(frozen=True, slots=True)
-class KeepWinners:
+class KeepWinners(Value):
     """-> tuple[Pair | None, ...]: InitProducerId(keep, 2PC) with each transaction's own pair, until it is answered.
 
     Returns the pair that EndTxn must carry from now on. It is the same for every repetition of the request. None: the
@@ -384,28 +354,24 @@ class KeepWinners:
     winners: tuple[Winner, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeWinners:
+class DescribeWinners(Value):
     """-> tuple[Seen, ...]: DescribeTransactions of each, and whether it is about to time out."""
 
     sink: str
     transactional_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeTasks:
+class DescribeTasks(Value):
     """-> tuple[Listed, ...]: those of the transactions that the brokers know."""
 
     transactional_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeBroker:
+class DescribeBroker(Value):
     """-> BrokerVersions."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeTwoPhase:
+class ProbeTwoPhase(Value):
     """-> int: the error code of InitProducerId v6(2PC) on the sink's probe id, with or without keep."""
 
     sink: str

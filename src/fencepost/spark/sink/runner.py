@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from fencepost.client.net.asyncio_runtime import runtime_for
@@ -36,6 +35,7 @@ from fencepost.spark.sink.decision_store import KnownQuery
 from fencepost.spark.sink.local.id_folder import IdFolder
 from fencepost.spark.sink.names import UNIQUE_BYTES
 from fencepost.spark.sink.steps import SinkConfig, StepRunner
+from fencepost.values import Value
 
 __all__ = ["ClusterClient", "Resolved", "SinkLink", "link_for", "link_to", "resolve_sink", "sink_link", "unique_bytes"]
 
@@ -388,8 +388,7 @@ def link_for(bootstrap_servers: str, options: Mapping[str, str]) -> SinkLink:
     return sink_link({"bootstrap.servers": bootstrap_servers, **settings}, config)
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Value):
     """The result of `resolve_sink`.
 
     Attributes:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -42,6 +41,7 @@ from fencepost.spark.sink.decision import Beginning, Decision, Pair, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore, KnownQuery
 from fencepost.spark.sink.task_ids import IdPool, TaskIds
 from fencepost.spark.sink.unfinished import unknown_outcome_warning
+from fencepost.values import Value
 
 __all__ = ["SinkConfig", "StepRunner"]
 
@@ -61,8 +61,7 @@ FOR_EVER_MS: Final = 2**31 - 1
 DESCRIBED_AT_ONCE: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class SinkConfig:
+class SinkConfig(Value):
     """Settings for the steps of a sink. Times are in milliseconds."""
 
     # After this time the broker aborts an attempt that died writing; with the guarantee `timed`, also a decided

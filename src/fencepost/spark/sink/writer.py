@@ -243,7 +243,7 @@ class SinkWriter:
             self._check_is_wanted(opened, query_id, batch_id)
             return content
 
-        own = {
+        own: dict[type, Callable[[Any], Any]] = {
             plan_steps.HasRows: lambda _: rows.has_rows(),
             plan_steps.Drain: lambda _: self._drain(rows),
             plan_steps.WriteRows: write_rows,
