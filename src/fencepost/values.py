@@ -56,7 +56,7 @@ class _ValueType(type):
     __dataclass_fields__: Any
 
     def __new__(
-        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, kw_only: bool = False
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, kw_only: bool | None = None
     ) -> _ValueType:
         if "__post_init__" in namespace or any(isinstance(base, _ValueType) and base._names for base in bases):
             raise TypeError(f"{name}: a value takes no fields from another class, and calls no __post_init__")
@@ -66,7 +66,9 @@ class _ValueType(type):
             if isinstance(namespace.get(each), Field):
                 raise TypeError(f"{name}.{each}: a value takes no field(); write the default itself")
         namespace["_defaults"] = {each: namespace.pop(each) for each in names if each in namespace}
-        namespace["_kw_only"] = kw_only = kw_only or any(getattr(base, "_kw_only", False) for base in bases)
+        if kw_only is None:
+            kw_only = any(getattr(base, "_kw_only", False) for base in bases)
+        namespace["_kw_only"] = kw_only
         namespace["_read"] = _reader(names)
         namespace["__slots__"] = namespace["_names"] = names
         namespace["__match_args__"] = () if kw_only else names
@@ -119,7 +121,7 @@ class Value(_Methods):
 
 @dataclass_transform(kw_only_default=True)
 class MutableValue(_Methods, kw_only=True):
-    """Base class of values whose fields can be assigned, and are keyword-only.
+    """Base class of values whose fields can be assigned, and are keyword-only unless a class says `kw_only=False`.
 
     All values share a default, so it must be immutable.
     """

@@ -52,6 +52,17 @@ class CountedModel:
     y: int = 7
 
 
+class Placed(MutableValue, kw_only=False):
+    x: int
+    y: int = 7
+
+
+@dataclass(slots=True)
+class PlacedModel:
+    x: int
+    y: int = 7
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     x: int
@@ -64,7 +75,7 @@ def outcome(call: Callable[[], Any]) -> str:
         found = repr(call())
     except (TypeError, AttributeError) as error:
         found = "it does not change" if isinstance(error, AttributeError) else str(error)
-    return found.replace("CountedModel", "Counted").replace("Model", "Point")
+    return found.replace("CountedModel", "Counted").replace("PlacedModel", "Placed").replace("Model", "Point")
 
 
 @pytest.mark.parametrize(
@@ -128,6 +139,25 @@ def _assigned(kind: Any, name: str) -> Any:
 )
 def test_a_mutable_value_does_what_a_data_class_does(use: Callable[[Any], Any]) -> None:
     assert outcome(lambda: use(Counted)) == outcome(lambda: use(CountedModel))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda kind: kind(1),
+        lambda kind: kind(1, 2),
+        lambda kind: kind(y=2, x=1),
+        lambda kind: kind(),
+        lambda kind: kind(1, 2, 3),
+        lambda kind: _assigned(kind, "y"),
+        lambda kind: replace(kind(1), y=3),
+        lambda kind: [(field.name, field.kw_only) for field in fields(kind)],
+        lambda kind: kind.__match_args__,
+        lambda kind: pickle.loads(pickle.dumps(kind(1, 2))),
+    ],
+)
+def test_a_mutable_value_can_have_positional_fields(use: Callable[[Any], Any]) -> None:
+    assert outcome(lambda: use(Placed)) == outcome(lambda: use(PlacedModel))
 
 
 def test_there_are_no_other_attributes() -> None:

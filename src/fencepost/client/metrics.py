@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from fencepost.client.types import TopicPartition
+from fencepost.values import MutableValue
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -49,8 +50,7 @@ def parts_of(key: str) -> tuple[str, Mapping[str, str]]:
     return (key.name, key.labels) if isinstance(key, Series) else (key, {})
 
 
-@dataclass(slots=True)
-class TopicSends:
+class TopicSends(MutableValue):
     """Records and bytes that a producer sent to one topic (Java: producer-topic-metrics)."""
 
     record_send_total: int = 0  # acknowledged records
@@ -59,16 +59,14 @@ class TopicSends:
     byte_total: int = 0  # of batches as they are sent, retries included
 
 
-@dataclass(slots=True)
-class TopicReads:
+class TopicReads(MutableValue):
     """Records and bytes that a consumer read from one topic (Java: consumer-fetch-manager-metrics)."""
 
     records_consumed_total: int = 0
     bytes_consumed_total: int = 0  # of fetched batches as they are stored
 
 
-@dataclass(slots=True)
-class NodeTraffic:
+class NodeTraffic(MutableValue):
     """Requests to one broker, of all kinds (Java: producer-node-metrics, consumer-node-metrics)."""
 
     request_total: int = 0
@@ -243,8 +241,7 @@ def _ratio(total: float, count: float) -> float:
     return total / count if count else 0.0
 
 
-@dataclass(slots=True)
-class ShareConsumerMetrics:
+class ShareConsumerMetrics(MutableValue):
     """Totals since the share consumer was created."""
 
     polls_total: int = 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -23,6 +22,7 @@ from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartit
 from fencepost.config import ConsumerConfig
 from fencepost.errors import GroupFencedError, KafkaError, KafkaTimeoutError, RetriableError
 from fencepost.protocol.codes import ErrorCode as E
+from fencepost.values import MutableValue
 
 log = logging.getLogger("fencepost.client.consumer")
 
@@ -38,8 +38,7 @@ def _unexpected(cause: Exception) -> KafkaError:
     return error
 
 
-@dataclass(slots=True)
-class _Order:
+class _Order(MutableValue, kw_only=False):
     positions: Committed
     held: Mapping[TopicPartition, object]  # the partitions' state when the commit was requested
     deadline_ms: int

@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 from uuid import UUID
 
@@ -43,13 +42,13 @@ from fencepost.protocol.fetch_wire import (
 )
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
 from fencepost.protocol.records.decoding import Unreadable, decode_readable
+from fencepost.values import Value
 
 RANGE_FETCH_BYTES: Final = 8 * 1024 * 1024
 CLOSE_PATIENCE_MS: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
+class FetchSettings(Value):
     """Settings of fetch requests. Sizes are in bytes, times in ms."""
 
     isolation: Isolation = Isolation.READ_COMMITTED

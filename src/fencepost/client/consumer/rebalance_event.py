@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fencepost.client.calling import CallUser, SlowCalls, call_here
 from fencepost.client.net.runtime import Event
 from fencepost.client.rebalance import RebalanceListener, listener_method
 from fencepost.client.types import TopicPartition
+from fencepost.values import MutableValue
 
 
-@dataclass(slots=True)
-class RebalanceEvent:
+class RebalanceEvent(MutableValue, kw_only=False):
     """An event of a rebalance. `kind` is "assigned", "revoked" or "lost"."""
 
     kind: str

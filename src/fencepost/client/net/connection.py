@@ -12,7 +12,6 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost import __version__
@@ -37,6 +36,7 @@ from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import WireError
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from fencepost.protocol.messages.index import APIS
+from fencepost.values import MutableValue
 
 if TYPE_CHECKING:
     from fencepost.client.net.sasl_login import ClientLogin
@@ -51,8 +51,7 @@ SOFTWARE_NAME: Final = "fencepost"
 SESSION_PART: Final = (0.85, 0.95)
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(MutableValue, kw_only=False):
     """A request that waits for its response or, if not `sent`, for being written."""
 
     correlation_id: int

@@ -14,7 +14,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
 from typing import Any, Final
 
 from fencepost.client.calling import Caller, CallHere, SlowCalls
@@ -28,6 +27,7 @@ from fencepost.errors import (
     KafkaTimeoutError,
     UsageError,
 )
+from fencepost.values import MutableValue
 
 log = logging.getLogger("fencepost.client")
 
@@ -42,8 +42,7 @@ MOST_WAITING: Final = 100  # number of errors that wait for a slow callback; the
 _inside: ContextVar[object] = ContextVar("mark of the client whose callback runs", default=None)
 
 
-@dataclass(slots=True)
-class _LastingError:
+class _LastingError(MutableValue, kw_only=False):
     error: KafkaError
     since_ms: int
     latest_ms: int

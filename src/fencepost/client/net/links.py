@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from fencepost.client.metrics import CountersByLabel, NodeTraffic
@@ -23,6 +22,7 @@ from fencepost.errors import (
     KafkaError,
     KafkaTimeoutError,
 )
+from fencepost.values import MutableValue
 
 log = logging.getLogger("fencepost.client")
 
@@ -31,8 +31,7 @@ ALL: Final = "all brokers"
 PASSING: Final = (DisconnectedError, KafkaTimeoutError, ClusterChangedError)
 
 
-@dataclass(slots=True)
-class Link:
+class Link(MutableValue, kw_only=False):
     """The connection to one address, and the results of recent attempts."""
 
     connection: BrokerConnection | None = None

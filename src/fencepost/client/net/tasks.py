@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, TypeVar
 
 from fencepost.client.net.runtime import Runtime
 from fencepost.errors import KafkaTimeoutError
+from fencepost.values import MutableValue
 
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _Box:
+class _Box(MutableValue, kw_only=False):
     """The result of a task."""
 
     value: Any = None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
 from fencepost.errors import ConfigurationError
+from fencepost.values import MutableValue
 
 Address = tuple[str, int]
 """Host and port."""
@@ -32,8 +32,7 @@ class KnownPartition(NamedTuple):
     in_sync: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class KnownTopic:
+class KnownTopic(MutableValue, kw_only=False):
     """Metadata of a topic. With an `error_code` other than 0 the topic cannot be used now."""
 
     name: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -16,6 +15,7 @@ from fencepost.protocol.messages.get_telemetry_subscriptions import (
 from fencepost.protocol.messages.push_telemetry import PushTelemetryRequest
 from fencepost.protocol.records.batch import CODECS
 from fencepost.protocol.records.compression import compress
+from fencepost.values import Value
 
 __all__ = ["DEFAULT_INTERVAL_MS", "Reporter", "TelemetrySubscription"]
 
@@ -35,8 +35,7 @@ _AFTER: Final[Mapping[int, int]] = {
 """The time of the next subscription request after a refused push. Other errors end telemetry, as in Java's clients."""
 
 
-@dataclass(frozen=True, slots=True)
-class TelemetrySubscription:
+class TelemetrySubscription(Value):
     """The metrics that the brokers want from this client.
 
     Attributes:
