@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -24,7 +25,7 @@ def loaded_from(
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
-        module = _with_extra(home, extra) if extra else import_module(home)
+        module = _loaded(home, extra)
         value = package[name] = module if home.endswith(f".{name}") else getattr(module, name)
         return value
 
@@ -32,6 +33,20 @@ def loaded_from(
         return sorted({*package, *homes})
 
     return get, names
+
+
+def _loaded(home: str, extra: str) -> Any:
+    """Import a module while garbage collection is off.
+
+    An import creates thousands of objects that stay. Collections take a fourteenth of the import of a client.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return _with_extra(home, extra) if extra else import_module(home)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _with_extra(home: str, extra: str) -> Any:

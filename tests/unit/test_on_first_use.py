@@ -53,6 +53,20 @@ def test_importing_the_package_imports_next_to_nothing() -> None:
         assert len([name for name in loaded if name.startswith("fencepost")]) < 5
 
 
+@pytest.mark.parametrize("was", ["enable", "disable"])
+def test_an_import_collects_no_garbage_and_leaves_the_collector_as_it_was(was: str) -> None:
+    code = f"""
+import gc, fencepost
+gc.{was}()
+collected = []
+gc.callbacks.append(lambda phase, found: collected.append(found))
+from fencepost import Producer
+print(gc.isenabled(), len(collected) < 5)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{was == 'enable'} True\n"
+
+
 def test_no_public_name_brings_numpy_along() -> None:
     loaded = loaded_by("from fencepost import *; import fencepost.testing")
     assert {"fencepost.broker.embedded", "fencepost.client.consumer.core"} < loaded
