@@ -152,9 +152,10 @@ def is_near(host: str) -> bool:
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
-    """Status and the provider's own words (RFC 6749, section 5.2)."""
+    """Return the status and the provider's own words (RFC 6749, section 5.2). Closes the answer."""
     try:
-        fields = parse_json(error.read(MOST_BYTES))
+        with error:
+            fields = parse_json(error.read(MOST_BYTES))
         words = [str(fields[name]) for name in ("error", "error_description") if name in fields]
     except (ValueError, TypeError, OSError):
         words = []

@@ -64,7 +64,9 @@ def settings(provider: Any) -> dict[str, Any]:
 
 
 def http_error(status: int) -> urllib.error.HTTPError:
-    return urllib.error.HTTPError("https://issuer.example.com", status, "told so", Message(), None)
+    error = urllib.error.HTTPError("https://issuer.example.com", status, "told so", Message(), None)
+    error.close()  # from Python 3.14 on an answer that is left open is a ResourceWarning
+    return error
 
 
 class OfRequests(OSError):
