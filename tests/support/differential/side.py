@@ -26,11 +26,11 @@ CLOSED, SILENT = "closes the connection", "does not answer"
 # Fields that say what no two brokers have in common, and what a text says.
 NOT_COMPARED = frozenset(
     """
-    api_keys client_host client_id cluster_id config_errors config_source controller_id coordinator_epoch
-    current_leader_epoch directory_id documentation error_message finalized_features finalized_features_epoch
-    heartbeat_interval_ms host is_default last_timestamp leader_epoch log_append_time_ms log_dir offset_lag
-    partition_size port rack session_id size status_detail supported_features synonyms throttle_ms throttle_time_ms
-    timestamp total_bytes transaction_start_time_ms usable_bytes
+    acknowledge_error_message api_keys client_host client_id cluster_id config_errors config_source controller_id
+    coordinator_epoch current_leader_epoch directory_id documentation error_message finalized_features
+    finalized_features_epoch heartbeat_interval_ms host is_default last_timestamp leader_epoch log_append_time_ms
+    log_dir offset_lag partition_size port rack session_id size status_detail supported_features synonyms
+    throttle_ms throttle_time_ms timestamp total_bytes transaction_start_time_ms usable_bytes
     """.split()
 )
 SHARED = frozenset({*INTERNAL, *BAD_NAMES, "missing"})  # of the names that every run uses
