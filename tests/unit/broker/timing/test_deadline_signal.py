@@ -1,4 +1,4 @@
-"""The alarm: no part gets an earlier deadline without setting it."""
+"""The deadline signal: no part gets an earlier deadline without setting it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Shell:
     """Knows the earliest deadline as of its last look."""
 
     def __init__(self, deadline_signal: DeadlineSignal, parts: Timers | Deadlines[str]) -> None:
-        self._alarm = deadline_signal
+        self._signal = deadline_signal
         self._parts = parts
         self.known_ms: int | None = None
         self.looks = 0
 
     def pump(self) -> None:
-        if self._alarm.is_set:
+        if self._signal.is_set:
             self.known_ms = self._parts.next_ms()
-            self._alarm.is_set = False
+            self._signal.is_set = False
             self.looks += 1
 
     def misses(self, earliest_ms: int | None) -> bool:
