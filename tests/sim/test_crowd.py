@@ -60,7 +60,7 @@ def test_a_position_may_be_behind_gaps_and_not_behind_records() -> None:
     life.reports.append(ReportedPosition(PLACE, 4, 2, "committed()"))
     (found,) = judge_readers([life], LOG, compacted=False)
     assert found.check == "position_ahead"
-    assert "committed() said t-0@4 when [3] had not been given out" in found.detail
+    assert "committed() returned t-0@4 before [3] were handed out" in found.detail
 
 
 def test_a_sender_that_was_told_wrongly_is_found() -> None:
