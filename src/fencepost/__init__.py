@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fencepost.client.partition_assignor import PartitionAssignor as PartitionAssignor
     from fencepost.client.partition_assignor import Subscription as Subscription
     from fencepost.client.prepared import PreparedTransaction as PreparedTransaction
-    from fencepost.client.rebalance import RebalanceListener as RebalanceListener
     from fencepost.client.records import Record as Record
     from fencepost.client.records import SharedRecord as SharedRecord
     from fencepost.client.types import AcknowledgeType as AcknowledgeType
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from fencepost.client.types import Isolation as Isolation
     from fencepost.client.types import OffsetAndMetadata as OffsetAndMetadata
     from fencepost.client.types import OffsetSpec as OffsetSpec
+    from fencepost.client.types import RebalanceListener as RebalanceListener
     from fencepost.client.types import RecordMetadata as RecordMetadata
     from fencepost.client.types import TopicPartition as TopicPartition
 
@@ -57,7 +57,7 @@ _HOMES = {
     "PartitionAssignor": "fencepost.client.partition_assignor",
     "PreparedTransaction": "fencepost.client.prepared",
     "Producer": "fencepost.client.blocking",
-    "RebalanceListener": "fencepost.client.rebalance",
+    "RebalanceListener": "fencepost.client.types",
     "Record": "fencepost.client.records",
     "RecordMetadata": "fencepost.client.types",
     "ShareConsumer": "fencepost.client.blocking",

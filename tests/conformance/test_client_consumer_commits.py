@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fencepost
-from fencepost.client.rebalance import RebalanceListener
+from fencepost.client.types import RebalanceListener
 from fencepost.errors import ConfigurationError, KafkaError, UsageError
 from tests.support.brokers import BrokerUnderTest
 from tests.support.consumers import FILLED_MS, fill, poll_until, poll_values

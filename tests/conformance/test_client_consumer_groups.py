@@ -13,7 +13,7 @@ import confluent_kafka
 import pytest
 
 import fencepost
-from fencepost.client.rebalance import RebalanceListener
+from fencepost.client.types import RebalanceListener
 from fencepost.errors import GroupConfigurationError, GroupFencedError
 from tests.support.brokers import BrokerUnderTest
 from tests.support.consumers import Diary, fill, poll_until, poll_values, shared_out

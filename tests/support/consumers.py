@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import fencepost
-from fencepost.client.rebalance import RebalanceListener
+from fencepost.client.types import RebalanceListener
 from tests.support.brokers import BrokerUnderTest
 
 PATIENCE_S = 60

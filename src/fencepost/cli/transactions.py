@@ -122,7 +122,20 @@ def list_(
         print_json({"transactions": facts, "held_back": waiting, "findings": list(map(as_value, findings))})
         _refuse_if_hidden(snapshot)
         return
-    rows = [
+    print_table([("TRANSACTIONAL ID", "STATE", "PREPARED", "AGE", "PARTITIONS", "SPARK"), *_rows(found, facts)])
+    if held:
+        sys.stdout.write("\n")
+        lines = [(partition_name(each.partition), str(each.stable), str(each.behind), _holder(each)) for each in held]
+        print_table([("PARTITION", "READERS STOP AT", "BEFORE THE END", "FOR"), *lines])
+    for finding in findings:
+        sys.stdout.write("\n")
+        for line in lines_of(finding, snapshot.at_ms):
+            print_line(line)
+    _refuse_if_hidden(snapshot)
+
+
+def _rows(found: Sequence[TransactionDescription], facts: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    return [
         (
             transaction.transactional_id,
             state_of(transaction),
@@ -133,16 +146,6 @@ def list_(
         )
         for transaction, fact in zip(found, facts, strict=True)
     ]
-    print_table([("TRANSACTIONAL ID", "STATE", "PREPARED", "AGE", "PARTITIONS", "SPARK"), *rows])
-    if held:
-        sys.stdout.write("\n")
-        lines = [(partition_name(each.partition), str(each.stable), str(each.behind), _holder(each)) for each in held]
-        print_table([("PARTITION", "READERS STOP AT", "BEFORE THE END", "FOR"), *lines])
-    for finding in findings:
-        sys.stdout.write("\n")
-        for line in lines_of(finding, snapshot.at_ms):
-            print_line(line)
-    _refuse_if_hidden(snapshot)
 
 
 def _refuse_if_hidden(snapshot: ClusterSnapshot) -> None:

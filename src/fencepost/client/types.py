@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fencepost.arguments import Int32OrMinusOne
 from fencepost.topic_partition import TopicPartition
@@ -18,9 +18,11 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAt",
     "OffsetSpec",
+    "RebalanceListener",
     "RecordMetadata",
     "TimestampType",
     "TopicPartition",
+    "listener_method",
     "numbers_by_topic",
 ]
 
@@ -113,3 +115,25 @@ class GroupMetadata(NamedTuple):
     generation_id: Int32OrMinusOne = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+class RebalanceListener:
+    """Callbacks for rebalances. Override those that you need.
+
+    With Consumer they run in the polling thread during poll. With AsyncConsumer they may be coroutine functions.
+    """
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> Any:
+        """Handle partitions that are about to be given up. This is the last moment to commit."""
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> Any:
+        """Handle partitions that were assigned."""
+
+    def on_partitions_lost(self, partitions: list[TopicPartition]) -> Any:
+        """Handle partitions that other members already own. A commit would fail."""
+
+
+def listener_method(listener: RebalanceListener | None, kind: str) -> Callable[[list[TopicPartition]], Any] | None:
+    """Return the listener's method for "assigned", "revoked" or "lost", or None."""
+    found: Callable[[list[TopicPartition]], Any] | None = getattr(listener, f"on_partitions_{kind}", None)
+    return found

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from fencepost.client.blocking import Consumer
-from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.records import Fetched
-from fencepost.client.types import OffsetAndMetadata, TopicPartition
+from fencepost.client.types import OffsetAndMetadata, RebalanceListener, TopicPartition
 
 __all__ = ["POLL_MS", "ReadingMember"]
 

@@ -16,8 +16,8 @@ from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.net.turn import POLL, Inside
 from fencepost.client.other_names import OF_CONSUMERS, names_elsewhere
-from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.records import Record
+from fencepost.client.types import RebalanceListener
 from fencepost.config import ConsumerConfig
 
 

@@ -17,8 +17,8 @@ from fencepost.client.consumer.deserializing import check_synchronous
 from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.net.turn import POLL
 from fencepost.client.other_names import OF_CONSUMERS, names_elsewhere
-from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.records import Fetched, Record, to_table
+from fencepost.client.types import RebalanceListener
 from fencepost.config import ConsumerConfig
 from fencepost.extras import require
 from fencepost.process.signal_waits import result_of

@@ -35,9 +35,8 @@ from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.tasks import within
 from fencepost.client.net.turn import Polls, Soon, Turn, at_once
-from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.records import Fetched, Record, to_table
-from fencepost.client.types import GroupMetadata, K, OffsetAndMetadata, TopicPartition
+from fencepost.client.types import GroupMetadata, K, OffsetAndMetadata, RebalanceListener, TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import (
     ClosedError,

@@ -6,8 +6,7 @@ from typing import Any
 
 from fencepost.client.calling import CallUser, SlowCalls, call_here
 from fencepost.client.net.runtime import Event
-from fencepost.client.rebalance import RebalanceListener, listener_method
-from fencepost.client.types import TopicPartition
+from fencepost.client.types import RebalanceListener, TopicPartition, listener_method
 from fencepost.values import MutableValue
 
 

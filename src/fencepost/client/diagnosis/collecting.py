@@ -15,7 +15,7 @@ from fencepost.client.admin.placement import AdminPlacement
 from fencepost.client.admin.share_offsets import AdminShareOffsets, ShareOffset
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import AdminTransactions, ProducerDescription, TransactionDescription
-from fencepost.client.diagnosis.facts import Damage, Ends, Facts, FailureKind, UnansweredQuestion, unknown_of
+from fencepost.client.diagnosis.facts import Ends, Facts, FailureKind, UnansweredQuestion, UnreadableRecords, unknown_of
 from fencepost.client.diagnosis.group_rules import REBALANCING
 from fencepost.client.diagnosis.holding import OPEN_STATES
 from fencepost.client.diagnosis.reading import damage_at
@@ -408,7 +408,7 @@ class Collector:
         asked = sorted(stands, key=lambda each: (each[1] - ends[each[0]].stable, each))[: self._bounds.read]
         cluster, deadline_ms = self._calls.cluster, self._until_ms
         answers = await gather(cluster.runtime, [damage_at(cluster, *each, deadline_ms) for each in asked])
-        damaged: dict[TopicPartition, Damage] = {}
+        damaged: dict[TopicPartition, UnreadableRecords] = {}
         unknown: dict[FailureKind, UnansweredQuestion] = {}
         for (place, _), answer in zip(asked, map(checked, answers), strict=True):
             if isinstance(answer, KafkaError):

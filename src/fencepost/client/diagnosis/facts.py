@@ -18,7 +18,7 @@ from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError
 from fencepost.protocol.codes import ErrorCode as E
 
-__all__ = ["Damage", "Ends", "Facts", "FailureKind", "SinkBatch", "UnansweredQuestion", "unknown_of"]
+__all__ = ["Ends", "Facts", "FailureKind", "SinkBatch", "UnansweredQuestion", "UnreadableRecords", "unknown_of"]
 
 
 class FailureKind(Enum):
@@ -50,7 +50,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class UnreadableRecords:
     """Records that cannot be read: their first offset, the offset after them (None: not known), and the reason."""
 
     offset: int
@@ -84,7 +84,7 @@ class Facts:
         described: Open transactions, and those that may hold back readers, by transactional id.
         groups: All groups.
         committed: Committed offsets by group, or the error.
-        damaged: Damage by partition, where a group stands before the end.
+        damaged: UnreadableRecords by partition, where a group stands before the end.
         shared: Start offsets and lag by share group, or the error. No finding follows from them.
         members: Groups with their members, by group.
         silent: Reason by broker that does not answer.
@@ -111,7 +111,7 @@ class Facts:
     described: Mapping[str, TransactionDescription] = field(default_factory=dict)
     groups: Sequence[GroupListing] = ()
     committed: Mapping[str, Mapping[TopicPartition, int] | KafkaError] = field(default_factory=dict)
-    damaged: Mapping[TopicPartition, Damage] = field(default_factory=dict)
+    damaged: Mapping[TopicPartition, UnreadableRecords] = field(default_factory=dict)
     shared: Mapping[str, Mapping[TopicPartition, ShareOffset] | KafkaError] = field(default_factory=dict)
     members: Mapping[str, GroupDescription] = field(default_factory=dict)
     silent: Mapping[int, str] = field(default_factory=dict)

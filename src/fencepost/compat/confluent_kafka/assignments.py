@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from fencepost.client.blocking.consumer import Consumer as OurConsumer
-from fencepost.client.rebalance import RebalanceListener
-from fencepost.client.types import OffsetAt, OffsetSpec
+from fencepost.client.types import OffsetAt, OffsetSpec, RebalanceListener
 from fencepost.client.types import TopicPartition as OurTopicPartition
 from fencepost.compat.confluent_kafka.base.errors import local_error
 from fencepost.compat.confluent_kafka.base.values import (

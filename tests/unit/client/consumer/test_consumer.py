@@ -10,9 +10,8 @@ import pytest
 
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.interceptors import ConsumerInterceptor
-from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.records import Record
-from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, RebalanceListener, TopicPartition
 from fencepost.errors import (
     CorruptRecordError,
     GroupFencedError,

@@ -13,7 +13,15 @@ from fencepost.client.admin.logs import LogDir, LogDirReplica
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
 from fencepost.client.diagnosis.diagnosing import Memory, diagnose, may_last
-from fencepost.client.diagnosis.facts import Damage, Ends, Facts, FailureKind, SinkBatch, UnansweredQuestion, unknown_of
+from fencepost.client.diagnosis.facts import (
+    Ends,
+    Facts,
+    FailureKind,
+    SinkBatch,
+    UnansweredQuestion,
+    UnreadableRecords,
+    unknown_of,
+)
 from fencepost.client.diagnosis.findings import CODES, Finding, ObjectKind, Severity, exit_status, ordered
 from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS, Cause, held_back
 from fencepost.client.diagnosis.limits import Limits
@@ -161,7 +169,7 @@ CASES: list[tuple[str, Facts, Facts, str]] = [
     ),
     (
         "FP204",
-        replace(HEALTHY, committed=BEHIND, damaged={AT: Damage(4, 6, "CRC mismatch")}),
+        replace(HEALTHY, committed=BEHIND, damaged={AT: UnreadableRecords(4, 6, "CRC mismatch")}),
         replace(HEALTHY, committed=BEHIND),
         "the records from offset 4 on cannot be read: CRC mismatch",
     ),
@@ -434,7 +442,7 @@ def test_the_cause_says_why_there_is_no_answer(part: str, error: KafkaError, why
 def test_damaged_records_name_the_groups_that_stand_there_and_the_way_behind_them() -> None:
     committed = {"billing": {AT: 4}, "ahead": {AT: 7}, "elsewhere": {OTHER: 1}}
     for next_offset, after in ((6, 6), (None, 5)):
-        facts = replace(HEALTHY, committed=committed, damaged={AT: Damage(4, next_offset, "CRC mismatch")})
+        facts = replace(HEALTHY, committed=committed, damaged={AT: UnreadableRecords(4, next_offset, "CRC mismatch")})
         (found,) = [each for each in diagnose(facts) if each.code == "FP204"]
         assert (found.subject, found.holds) == ("partition orders-0", ("group billing",))
         assert found.action.endswith(f"fencepost groups reset-offsets billing --to {after} --topic orders:0")
