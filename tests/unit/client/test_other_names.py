@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import pytest
 
@@ -50,12 +49,11 @@ def test_no_other_name_is() -> None:
 def test_the_error_names_the_method_to_use(kind: str) -> None:
     blocking, asynchronous = CLIENTS[kind]
 
-    async def make() -> Any:
+    async def make() -> object:
         return asynchronous("localhost:1")
 
     loop = asyncio.new_event_loop()
-    clients: list[Any] = [blocking("localhost:1"), loop.run_until_complete(make())]
-    for client in clients:
+    for client in (blocking("localhost:1"), loop.run_until_complete(make())):
         own = type(client).__name__
         for name, here in TABLES[kind].items():
             with pytest.raises(AttributeError) as raised:
