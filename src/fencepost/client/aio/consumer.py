@@ -15,13 +15,11 @@ from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.net.turn import POLL, Inside
-from fencepost.client.other_names import OF_CONSUMERS, names_elsewhere
 from fencepost.client.records import Record
 from fencepost.client.types import RebalanceListener
 from fencepost.config import ConsumerConfig
 
 
-@names_elsewhere(OF_CONSUMERS)
 class AsyncConsumer(HeldClient[ConsumerCore]):
     """A consumer for asyncio. Create it in a running loop. `async for record in consumer` reads until close.
 

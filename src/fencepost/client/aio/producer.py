@@ -19,7 +19,6 @@ from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.turn import TRANSACTION
-from fencepost.client.other_names import OF_PRODUCERS, names_elsewhere
 from fencepost.client.producer.arrow_results import AppendedRun, bulk_result, bulk_text, release_undone
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
 from fencepost.client.producer.core import ProducerCore
@@ -105,7 +104,6 @@ def _run_now(function: Callable[[], object]) -> object:
     return function()
 
 
-@names_elsewhere(OF_PRODUCERS)
 class AsyncProducer(AsyncClient[ProducerCore]):
     """A producer for asyncio. Create and use it in the same running loop."""
 

@@ -16,7 +16,6 @@ from fencepost.client.consumer.core import EVERY_ROW, ConsumerCore
 from fencepost.client.consumer.deserializing import check_synchronous
 from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.net.turn import POLL
-from fencepost.client.other_names import OF_CONSUMERS, names_elsewhere
 from fencepost.client.records import Fetched, Record, to_table
 from fencepost.client.types import RebalanceListener
 from fencepost.config import ConsumerConfig
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@names_elsewhere(OF_CONSUMERS)
 class Consumer(ListeningClient[ConsumerCore]):
     """A blocking consumer for one thread at a time. By default it reads only committed records.
 

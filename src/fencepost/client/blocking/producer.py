@@ -17,7 +17,6 @@ from fencepost.client.blocking.transaction import BlockingTransaction
 from fencepost.client.coding import Codec, Parts, listed, serializers
 from fencepost.client.configured import configured_by
 from fencepost.client.net.io_thread import io_thread
-from fencepost.client.other_names import OF_PRODUCERS, names_elsewhere
 from fencepost.client.producer.arrow_results import AppendedRun, bulk_result, bulk_text, release_undone
 from fencepost.client.producer.chunks import EVERY_ROW, RECORD_OVERHEAD, Chunk, Headers, OnDelivery
 from fencepost.client.producer.core import ProducerCore
@@ -209,7 +208,6 @@ def _ending(
     return call
 
 
-@names_elsewhere(OF_PRODUCERS)
 class Producer(BlockingClient[ProducerCore]):
     """A blocking producer, idempotent by default. Threads may share it, with one transaction at a time.
 
