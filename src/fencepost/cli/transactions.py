@@ -108,6 +108,8 @@ def list_(
         held = [each for each in held if each.partition.topic in chosen]
     elif prefix:
         held = [each for each in held if (each.transactional_id or "").startswith(prefix)]
+    if not held:
+        _refuse_if_hidden(snapshot)
     findings = [each for each in diagnose(snapshot) if each.code.startswith(("FP0", "FP3", "FP4"))]
     if as_json:
         waiting = [
