@@ -71,10 +71,8 @@ class BrokerCore(Core):
         self._faults = RequestFaults(FaultTable() if faults is None else faults)
         self._doubtful = InDoubtRequests(self.doubts)
         self._connections: dict[int, Connection] = {}
-        self._malformed, self._failed_logins = (
-            SubjectRateLimits("malformed requests"),
-            SubjectRateLimits("failed logins"),
-        )
+        self._malformed = SubjectRateLimits("malformed requests")
+        self._failed_logins = SubjectRateLimits("failed logins")
         self._effects: list[Effect] = []
         self.arrived_ms = 0
         self._answered: dict[tuple[int, int], int] = {}

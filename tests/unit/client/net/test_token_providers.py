@@ -125,6 +125,7 @@ def test_a_transactional_producer_waits_for_its_identity_provider() -> None:
         producer.append("t", b"v")
         await producer.commit_transaction()
         await producer.close()
+        assert provider.asked > 20
 
     run(body, broker_with_sasl())
 
