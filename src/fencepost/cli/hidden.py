@@ -9,19 +9,26 @@ from fencepost.cli.cluster_settings import PATIENCE_MS
 from fencepost.cli.output import refuse
 from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.visibility import VisibilityCalls
+from fencepost.client.net.cluster import Cluster
 
-__all__ = ["check_visible", "refuse_hidden"]
+__all__ = ["check_visible", "hides", "refuse_hidden"]
 
 _HIDES: Final[dict[str, Callable[[VisibilityCalls, int], Coroutine[Any, Any, bool]]]] = {
     "topic": VisibilityCalls.hides_topics,
     "group": VisibilityCalls.hides_groups,
+    "transactional id": VisibilityCalls.hides_transactions,
 }
+
+
+async def hides(cluster: Cluster, kind: str) -> bool:
+    """Return true if objects of this kind may be hidden from the principal. Raises KafkaError."""
+    limit_ms = int(PATIENCE_MS)
+    return await _HIDES[kind](VisibilityCalls(cluster, limit_ms), limit_ms)
 
 
 def check_visible(admin: Admin, kind: str) -> None:
     """Exit with status 1 if objects of this kind may be hidden. Called for an empty list. Raises KafkaError."""
-    hides, limit_ms = _HIDES[kind], int(PATIENCE_MS)
-    if admin._run(lambda core: hides(VisibilityCalls(core.cluster, limit_ms), limit_ms)):
+    if admin._run(lambda core: hides(core.cluster, kind)):
         refuse_hidden(kind)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, client_settings, first_contact
 from fencepost.cli.diagnosis.cluster_snapshot import Calls, ClusterSnapshot, SnapshotCollector
+from fencepost.cli.hidden import hides
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.collecting import Bounds
@@ -167,6 +168,10 @@ class Session:
             "partitions": list(map(partition_name, transaction.partitions)),
             "spark": self.meaning(transaction),
         }
+
+    def hides_transactions(self) -> bool:
+        """Return true if transactional ids may be hidden from this principal."""
+        return self.link.io.run(hides(self.link.admin.cluster, "transactional id"))
 
     def collect(self, parts: Iterable[str]) -> ClusterSnapshot:
         """Return these parts of the facts about the cluster. Raises KafkaError if no broker answers."""

@@ -17,7 +17,6 @@ from fencepost.cli.cluster_settings import (
     complete_transaction,
     sink_options,
 )
-from fencepost.cli.diagnosis.cluster_snapshot import ClusterSnapshot
 from fencepost.cli.diagnosis.finding_text import as_value, lines_of
 from fencepost.cli.ending import Consent, age_words, end_open, ending_of, lost_parts
 from fencepost.cli.hanging import find_hanging
@@ -103,13 +102,14 @@ def list_(
         session.topics(topic or ())
         snapshot = session.collect(("topics", "transactions", "rights"))
         facts = [session.facts(transaction) for transaction in found]
+        is_hidden = not snapshot.listed and session.hides_transactions()
     chosen, held = set(topic or ()), list(held_back(snapshot).values())
     if chosen:
         held = [each for each in held if each.partition.topic in chosen]
     elif prefix:
         held = [each for each in held if (each.transactional_id or "").startswith(prefix)]
-    if not held:
-        _refuse_if_hidden(snapshot)
+    if is_hidden and not held:
+        refuse_hidden("transactional id")
     findings = [each for each in diagnose(snapshot) if each.code.startswith(("FP0", "FP3", "FP4"))]
     if as_json:
         waiting = [
@@ -122,22 +122,21 @@ def list_(
             for each in held
         ]
         print_json({"transactions": facts, "held_back": waiting, "findings": list(map(as_value, findings))})
-        _refuse_if_hidden(snapshot)
-        return
-    print_table([("TRANSACTIONAL ID", "STATE", "PREPARED", "AGE", "PARTITIONS", "SPARK"), *_rows(found, facts)])
-    if held:
-        sys.stdout.write("\n")
-        lines = [(partition_name(each.partition), str(each.stable), str(each.behind), _holder(each)) for each in held]
-        print_table([("PARTITION", "READERS STOP AT", "BEFORE THE END", "FOR"), *lines])
-    for finding in findings:
-        sys.stdout.write("\n")
-        for line in lines_of(finding, snapshot.at_ms):
-            print_line(line)
-    _refuse_if_hidden(snapshot)
+    else:
+        _print_listed(found, facts, held)
+        for finding in findings:
+            sys.stdout.write("\n")
+            for line in lines_of(finding, snapshot.at_ms):
+                print_line(line)
+    if is_hidden:
+        refuse_hidden("transactional id")
 
 
-def _rows(found: Sequence[TransactionDescription], facts: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    return [
+def _print_listed(
+    found: Sequence[TransactionDescription], facts: Sequence[Mapping[str, Any]], held: Sequence[HeldBack]
+) -> None:
+    """Print the transactions, and the partitions that open transactions hold back."""
+    rows = [
         (
             transaction.transactional_id,
             state_of(transaction),
@@ -148,12 +147,11 @@ def _rows(found: Sequence[TransactionDescription], facts: Sequence[Mapping[str, 
         )
         for transaction, fact in zip(found, facts, strict=True)
     ]
-
-
-def _refuse_if_hidden(snapshot: ClusterSnapshot) -> None:
-    """Exit with status 1 if no transactional id is visible, and rights may be the reason."""
-    if not snapshot.listed and not snapshot.knows("rights"):
-        refuse_hidden("transactional id")
+    print_table([("TRANSACTIONAL ID", "STATE", "PREPARED", "AGE", "PARTITIONS", "SPARK"), *rows])
+    if held:
+        sys.stdout.write("\n")
+        lines = [(partition_name(each.partition), str(each.stable), str(each.behind), _holder(each)) for each in held]
+        print_table([("PARTITION", "READERS STOP AT", "BEFORE THE END", "FOR"), *lines])
 
 
 def _holder(held: HeldBack) -> str:

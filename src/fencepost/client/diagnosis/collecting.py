@@ -252,7 +252,7 @@ class Collector:
     async def _rights(self) -> Mapping[str, Any]:
         operations = await self._calls.authorized_operations(api_timeout_ms=self._patience())
         unknown = []
-        if hidden := await self._calls.hidden_kinds(self._patience()):
+        if hidden := await self._calls.hidden_kinds(operations, self._patience()):
             reason = (
                 f"without DESCRIBE on all {', '.join(hidden)}, brokers leave out the objects that this principal may "
                 "not see"

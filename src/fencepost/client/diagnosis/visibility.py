@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from fencepost.client.admin.acls import AclOperation, AdminAcls
@@ -47,19 +48,29 @@ class VisibilityCalls(AdminTopics, AdminAcls):
 
     async def hides_groups(self, api_timeout_ms: int) -> bool:
         """Return true if groups may be hidden from this principal. Raises KafkaError."""
-        operations = await self.authorized_operations(api_timeout_ms=api_timeout_ms)
+        return await self._hides_groups(await self.authorized_operations(api_timeout_ms=api_timeout_ms), api_timeout_ms)
+
+    async def hidden_kinds(self, operations: Collection[AclOperation] | None, api_timeout_ms: int) -> list[str]:
+        """Return the kinds of objects that may be hidden from this principal.
+
+        Args:
+            operations: The operations on the cluster that the principal may perform; None: not reported.
+            api_timeout_ms: Time limit of each request in ms.
+
+        Raises:
+            KafkaError: A question has no answer.
+        """
+        hidden = {
+            "topics": await self.hides_topics(api_timeout_ms),
+            "groups": await self._hides_groups(operations, api_timeout_ms),
+            "transactional ids": await self.hides_transactions(api_timeout_ms),
+        }
+        return [kind for kind, is_hidden in hidden.items() if is_hidden]
+
+    async def _hides_groups(self, operations: Collection[AclOperation] | None, api_timeout_ms: int) -> bool:
         if operations is None or AclOperation.DESCRIBE in operations:  # with DESCRIBE on the cluster all are listed
             return False
         return await self._hides(CoordinatorKind.GROUP, api_timeout_ms)
-
-    async def hidden_kinds(self, api_timeout_ms: int) -> list[str]:
-        """Return the kinds of objects that may be hidden from this principal. Raises KafkaError."""
-        asks = {
-            "topics": self.hides_topics,
-            "groups": self.hides_groups,
-            "transactional ids": self.hides_transactions,
-        }
-        return [kind for kind, ask in asks.items() if await ask(api_timeout_ms)]
 
     async def _hides(self, kind: CoordinatorKind, api_timeout_ms: int) -> bool:
         """Look up a coordinator only if its internal topic exists, because the request would create the topic."""
