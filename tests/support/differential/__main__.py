@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from fencepost.broker.api.apis import SERVED
 from fencepost.broker.embedded import Broker
 from tests.support.apache_kafka import AUTHORIZER_PROPERTIES, ApacheKafka
 from tests.support.differential.comparing import LEFT_OUT, Comparison, Outcome
@@ -86,6 +87,8 @@ def main() -> None:
     parser.add_argument("--odd-fields", action="store_true", help="of these APIs, or of all")
     parser.add_argument("--api", type=int, action="append", default=[], metavar="KEY", help="only this one; repeatable")
     options = parser.parse_args()
+    if foreign := set(options.api) - (SERVED.keys() - LEFT_OUT):
+        parser.error(f"APIs that are not compared: {sorted(foreign)}")
     asked: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
     with Broker(SETTINGS, fsync="commit") as broker, ApacheKafka(authorizer=True) as kafka:

@@ -119,7 +119,7 @@ def _cases(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[_Case]:
 
 
 def _is_short_time(field: str, value: Any) -> bool:
-    """Return true for a time limit that one broker keeps by chance and the other does not."""
+    """Return true for a time limit so short that the load of the machine decides if a broker keeps it."""
     return field == "timeout_ms" and 0 < value < 1_000
 
 

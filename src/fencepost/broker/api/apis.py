@@ -80,7 +80,7 @@ class Api(NamedTuple):
     writes: str | None = None
     """The internal topic that a request writes to. It is created before the handler runs (`internal_topics`)."""
     timed: bool = False
-    """The request has `timeout_ms`, and REQUEST_TIMED_OUT refuses it before any change if that is zero or negative."""
+    """True if a `timeout_ms` of zero or less refuses the request with REQUEST_TIMED_OUT, before it changes anything."""
 
 
 # fmt: off

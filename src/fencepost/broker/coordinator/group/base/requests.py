@@ -139,7 +139,7 @@ class Refusal(NamedTuple):
 
 
 def is_blank(text: str | None) -> bool:
-    """Return true for a text of which Kafka's brokers see nothing. No text (None) is not blank."""
+    """Return true if the text is empty, or has only spaces and control characters. None is not blank."""
     return text is not None and not text.strip(_TRIMMED)
 
 
