@@ -29,10 +29,14 @@ BOOSTS: Final = {
     "observed.md": 0.2,
     "performance.md": 0.2,
     "performance-profile.md": 0.2,
+    "check.md": 0.4,
+    "states.md": 0.4,
     "at-night.md": 2.0,
     "faq.md": 2.0,
 }
 """Weights in search: long pages of facts come after those that say what to do."""
+DECISION: Final = 0.2
+"""The weight of each decision record: it says why, to those who change the code."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -66,7 +70,8 @@ def as_page(notebook: str) -> str:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Weigh the page in search."""
-    page.meta.setdefault("search", {"boost": BOOSTS.get(page.file.src_uri, 1.0)})
+    usual = DECISION if page.file.src_uri.startswith("decisions/") else 1.0
+    page.meta.setdefault("search", {"boost": BOOSTS.get(page.file.src_uri, usual)})
     return markdown
 
 
