@@ -18,6 +18,8 @@ from fencepost.protocol.messages import list_partition_reassignments as lr
 __all__ = ["AdminPlacement", "PartitionReassignment", "Quorum", "QuorumReplica"]
 
 _METADATA: Final = "__cluster_metadata"
+_CONTROLLER_LANE: Final = "controller"
+"""For requests that the broker passes on to the controller. If that hangs, other requests must not wait for it."""
 
 
 class PartitionReassignment(NamedTuple):
@@ -147,6 +149,7 @@ class AdminPlacement(AdminBase):
             (0, 2),
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=_quorum_code,
+            lane=_CONTROLLER_LANE,
         )
         code = _quorum_code(reply)
         if code != 0:

@@ -429,7 +429,7 @@ class Cluster:
     # --- calls ---
 
     async def reach(self, target: Target, deadline_ms: int, lane: str = "") -> BrokerConnection:
-        """Return a connection to the target. `lane` applies to coordinators. Raises KafkaError."""
+        """Return a connection to the target. `lane` applies to coordinators and to any node. Raises KafkaError."""
         if isinstance(target, Coordinator):
             return await self.connection(await self.coordinator(target, deadline_ms), deadline_ms, lane)
         if isinstance(target, Leader):
@@ -452,7 +452,8 @@ class Cluster:
             if target not in self.nodes:
                 await self.refresh([], deadline_ms)
             return await self.connection(target, deadline_ms)
-        return await self.any_connection(deadline_ms)
+        connection = await self.any_connection(deadline_ms)
+        return await self.links.connect(connection.address, deadline_ms, lane) if lane else connection
 
     def server_timeout_ms(self, deadline_ms: int) -> int:
         """Return the broker's time limit in ms for a request with this deadline. The protocol's field has 32 bits."""

@@ -19,7 +19,7 @@ from fencepost.client.metrics import NodeTraffic
 from fencepost.client.net import releases
 from fencepost.client.net.runtime import Event, Runtime, Stream, StreamClosed, StreamRefused, TaskHandle
 from fencepost.client.net.tasks import within
-from fencepost.client.net.topology import through
+from fencepost.client.net.topology import Address, through
 from fencepost.config import CommonConfig
 from fencepost.errors import (
     AuthenticationError,
@@ -83,6 +83,7 @@ class BrokerConnection:
         self, runtime: Runtime, stream: Stream, config: CommonConfig, login: ClientLogin | None, host: str, port: int
     ) -> None:
         self.host = host
+        self.address: Address = (host, port)
         self.name = _name(host, port)
         self.features: dict[str, int] = {}
         self.features_epoch = -1
@@ -139,6 +140,14 @@ class BrokerConnection:
         if not negotiated and connection._closed is not None:
             raise connection._closed  # raise the reason itself, which is the cause of the other error
         return connection
+
+    @property
+    def unanswered(self) -> int:
+        """Number of requests without a response, also of callers that no longer wait.
+
+        A broker answers the requests of a connection in order, so each of them delays the next one.
+        """
+        return len(self._pending) + len(self._held or ())
 
     @property
     def closed(self) -> bool:

@@ -106,9 +106,9 @@ class Links:
         return self._links.setdefault((address, lane), Link())
 
     def idlest(self) -> BrokerConnection | None:
-        """Return the open connection outside of lanes with the fewest requests in flight, or None."""
+        """Return the open connection outside of lanes with the fewest requests without a response, or None."""
         live = [self._usable(link) for (_, lane), link in self._links.items() if not lane]
-        return min((it for it in live if it is not None), key=lambda connection: connection.in_flight, default=None)
+        return min((it for it in live if it is not None), key=lambda connection: connection.unanswered, default=None)
 
     def open_connections(self) -> list[BrokerConnection]:
         """Return the open connections of all lanes."""

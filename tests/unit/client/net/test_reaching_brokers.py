@@ -22,6 +22,7 @@ from fencepost.errors import (
     ProduceFailedError,
     UnsupportedVersionError,
 )
+from fencepost.protocol.messages.metadata import MetadataRequest
 from tests.support import interrupted_calls as calls
 from tests.unit.client.scripted import World, run
 
@@ -189,3 +190,31 @@ def test_no_call_gives_up_before_its_time(face: str) -> None:
                 client.close(0)
     assert [name for name, found in zip(names, outcomes, strict=True) if isinstance(found, DisconnectedError)] == []
     assert any(isinstance(found, KafkaTimeoutError) for found in outcomes)
+
+
+def test_a_connection_with_an_unanswered_request_is_not_idle() -> None:
+    """A broker answers in order, so that whoever comes next would wait behind the request that nobody waits for."""
+
+    async def body(world: World) -> None:
+        cluster = world.cluster()
+        late_ms = world.runtime.now_ms() + 1_000
+        first, second = [await cluster.links.connect((name, 9092), late_ms) for name in ("first", "second")]
+        assert cluster.links.idlest() is first
+        world.broker.scripts[3].append(lambda *_: None)
+        with pytest.raises(KafkaTimeoutError):
+            await first.request(MetadataRequest(topics=[]), 12, timeout_ms=100)
+        assert cluster.links.idlest() is second
+        cluster.close()
+
+    run(body)
+
+
+def test_a_controller_that_hangs_holds_no_other_request_up(broker: fencepost.Broker) -> None:
+    with (
+        fencepost.Admin(broker.bootstrap_servers) as admin,
+        broker.faults.delay("DescribeQuorum", WAIT_S) as hanging,
+    ):
+        with pytest.raises(KafkaTimeoutError):
+            admin.describe_metadata_quorum(api_timeout_ms=200)
+        assert hanging.hits == 1
+        assert admin.list_topics(api_timeout_ms=WAIT_S * 500) == []
