@@ -105,7 +105,11 @@ def test_what_may_be_prepared_is_not_aborted(
     assert client.end_transaction(name, me, commit=True).error_code == 0
     client.wait_for_state(name, "CompleteCommit")
     if not broker.is_ours:  # ours knew the partition all along
-        (found,) = run.json(*look, "--abort", "--yes")
+        run(*look, "--abort", "--yes", status=1)
+        assert f"the coordinator may have committed the hanging transaction of {name} in {topic}-1: if its" in run.error
+        run(*look, "--abort", "--commit", status=2)
+        assert client.end_offset(topic, 1, committed=True) == 0
+        (found,) = run.json(*look, "--abort", "--even-if-committed", "--yes")
         assert (found["partition"], found["transactional_id"], found["aborted"]) == (f"{topic}-1", name, True)
     assert client.end_offset(topic, 1, committed=True) == 2
 

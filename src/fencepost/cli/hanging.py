@@ -20,7 +20,7 @@ from fencepost.errors import KafkaError
 
 __all__ = ["find_hanging"]
 
-_HEAD: Final = ("PARTITION", "PRODUCER", "FROM OFFSET", "LAST WRITTEN", "TRANSACTIONAL ID")
+_HEAD: Final = ("PARTITION", "PRODUCER", "FROM OFFSET", "LAST WRITTEN", "TRANSACTIONAL ID", "MAY BE COMMITTED")
 
 
 def find_hanging(
@@ -40,6 +40,15 @@ def find_hanging(
     abort: Annotated[
         bool, typer.Option("--abort", help="Abort them with abort markers. Their records are lost.")
     ] = False,
+    commit: Annotated[
+        bool,
+        typer.Option(
+            "--commit", help="Write the missing commit markers of those that may be committed. Readers get the records."
+        ),
+    ] = False,
+    even_if_committed: Annotated[
+        bool, typer.Option("--even-if-committed", help="Also abort those that may be committed.")
+    ] = False,
     yes: Yes = False,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
@@ -50,13 +59,19 @@ def find_hanging(
     The command reads the partitions, the coordinators, and the partitions again, to exclude transactions that ended
     meanwhile. A transaction that may belong to a prepared one is not aborted: its owner must decide that one first.
 
+    Apache Kafka writes no marker to a partition that has no leader when a transaction ends. A transaction that hangs
+    may therefore be committed: the coordinator's last decision for its id is a commit. Find out if its producer was
+    told so, then use --commit, or --abort --even-if-committed.
+
     The command needs DESCRIBE and READ on topics, and DESCRIBE on all transactional ids: a transaction whose id is
     hidden looks as if it hangs.
 
-    Status: 0 there is none (with --abort: no more); 1 there are some, or not done; 2 invalid arguments.
+    Status: 0 there is none (with --abort or --commit: no more); 1 there are some, or not done; 2 invalid arguments.
 
     Example: fencepost transactions find-hanging --topic orders --abort
     """
+    if abort and commit:
+        refuse("--abort and --commit exclude each other", status=2)
     with connected(bootstrap_servers, command_config) as admin:
         names = topic or admin.list_topics(internal=True)
         there = admin.describe_topics(names)
@@ -71,43 +86,57 @@ def find_hanging(
         found = _found(admin, there, older_than)
         if found and not as_json:
             print_table([_HEAD, *map(_row, found)])
-        if found and abort:
-            _agree(admin, found, yes=yes)
+        ended = []
+        done = "committed" if commit else "aborted"
+        wanted = [each for each in found if each.may_be_committed] if commit else found
+        if wanted and (abort or commit):
+            _agree(admin, wanted, commit=commit, even_if_committed=even_if_committed, yes=yes)
             still = _found(admin, there, older_than)  # the question may have been open for a while
-            aborted = [each for each in found if _aborted(admin, each, still)]
-        else:
-            aborted = []
+            ended = [each for each in wanted if _ended(admin, each, still, commit=commit)]
     if as_json:
-        print_json([_facts(each) | ({"aborted": each in aborted} if abort else {}) for each in found])
-    elif abort:
-        sys.stdout.writelines(f"aborted {_facts(each)['partition']}\n" for each in aborted)
+        print_json([_facts(each) | ({done: each in ended} if abort or commit else {}) for each in found])
+    else:
+        sys.stdout.writelines(f"{done} {_facts(each)['partition']}\n" for each in ended)
     if not found:
         count = sum(len(described.partitions) for described in there.values())
         what = f"no hanging transactions in {count} partitions, last written more than {older_than:g} s ago"
         sys.stderr.write(f"fencepost: {what}\n")
-    if len(aborted) < len(found):
-        refuse(f"transactions that hang{' still' if aborted else ''}: {len(found) - len(aborted)}")
+    if len(ended) < len(found):
+        refuse(f"transactions that hang{' still' if ended else ''}: {len(found) - len(ended)}")
 
 
-def _agree(admin: Admin, found: Sequence[HangingTransaction], *, yes: bool) -> None:
-    """Exit with status 1 if one may belong to a prepared transaction, or the person answers no."""
+def _agree(
+    admin: Admin, found: Sequence[HangingTransaction], *, commit: bool, even_if_committed: bool, yes: bool
+) -> None:
+    """Exit with status 1 if one may have another outcome, or the person answers no."""
+    if not (commit or even_if_committed):
+        for each in found:
+            if each.may_be_committed:
+                refuse(
+                    f"the coordinator may have committed the hanging transaction of {each.transactional_id} in "
+                    f"{partition_name(each.partition)}: if its producer was told so, write the missing marker with "
+                    "--commit, else use --abort --even-if-committed; nothing was aborted"
+                )
     listed = admin.list_transactions(states=["Ongoing"])
     known = admin.describe_transactions([each.transactional_id for each in listed])
     undecided = undecided_of(found, admin.describe_producers([each.partition for each in found]), known)
     for hanging, transactional_id in undecided.items():
         refuse(
             f"the hanging transaction in {partition_words([hanging.partition], 1)} may belong to {transactional_id}, a "
-            "two-phase transaction: its owner must commit or abort that first; nothing was aborted"
+            "two-phase transaction: its owner must commit or abort that first; nothing was "
+            f"{'committed' if commit else 'aborted'}"
         )
     where = partition_words([each.partition for each in found], MOST_NAMED)
-    confirmed(f"Abort {len(found)} ({where})? No reader of committed records will ever see what they wrote.", yes=yes)
+    seen = "Readers of committed records will see" if commit else "No reader of committed records will ever see"
+    confirmed(f"{'Commit' if commit else 'Abort'} {len(found)} ({where})? {seen} what they wrote.", yes=yes)
 
 
-def _aborted(admin: Admin, hanging: HangingTransaction, still: Sequence[HangingTransaction]) -> bool:
-    """Abort one; print the reason if that fails."""
+def _ended(admin: Admin, hanging: HangingTransaction, still: Sequence[HangingTransaction], *, commit: bool) -> bool:
+    """Commit or abort one; print the reason if that fails."""
     try:
         if hanging in still:
-            admin.write_abort_marker(hanging.partition, hanging.producer)
+            write = admin.write_commit_marker if commit else admin.write_abort_marker
+            write(hanging.partition, hanging.producer)
             return True
         reason = f"{partition_words([hanging.partition], 1)} has changed meanwhile: run the command again"
     except KafkaError as error:
@@ -123,6 +152,7 @@ def _found(admin: Admin, there: Mapping[str, Any], older_than: float) -> list[Ha
 def _row(found: HangingTransaction) -> tuple[str, ...]:
     facts = _facts(found)
     facts["last_written_ms"] = f"{max(time.time() - found.producer.last_timestamp_ms / 1000, 0):.0f} s ago"
+    facts["may_be_committed"] = "yes" if found.may_be_committed else "no"
     return tuple("not known" if value is None else str(value) for value in facts.values())
 
 
@@ -134,4 +164,5 @@ def _facts(found: HangingTransaction) -> dict[str, Any]:
         "from_offset": producer.transaction_start_offset,
         "last_written_ms": producer.last_timestamp_ms,
         "transactional_id": found.transactional_id,
+        "may_be_committed": found.may_be_committed,
     }

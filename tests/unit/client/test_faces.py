@@ -47,6 +47,7 @@ ADMIN = """
     init_producer_id list_config_resources list_groups list_offsets list_partition_reassignments list_topics
     list_transactions metrics partitions_of remove_group_members renew_delegation_token reset_group_offsets
     share_group_offsets unregister_broker update_features write_abort_marker
+    write_commit_marker
 """
 
 

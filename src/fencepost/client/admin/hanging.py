@@ -9,17 +9,40 @@ from fencepost.client.admin.topics import AdminTopics
 from fencepost.client.admin.transactions import AdminTransactions, ProducerDescription, TransactionDescription
 from fencepost.client.types import TopicPartition
 
-__all__ = ["AdminHanging", "HangingTransaction", "hanging_of"]
+__all__ = ["AdminHanging", "HangingTransaction", "hanging_of", "may_be_committed"]
 
 USUAL_AGE_MS = 900_000  # the maximum transaction timeout that brokers allow by default
+COMMITTED_STATES = ("PrepareCommit", "CompleteCommit")
 
 
 class HangingTransaction(NamedTuple):
-    """A partition's open transaction, and the transactional id of its producer, if known."""
+    """A partition's open transaction.
+
+    Attributes:
+        partition: The partition.
+        producer: The producer's state in the partition.
+        transactional_id: The transactional id of the producer, if known.
+        may_be_committed: True if the coordinator may have committed the transaction without a marker in this partition.
+    """
 
     partition: TopicPartition
     producer: ProducerDescription
     transactional_id: str | None
+    may_be_committed: bool = False
+
+
+def may_be_committed(producer: ProducerDescription, transaction: TransactionDescription | None) -> bool:
+    """Return true if the coordinator may have committed a transaction that hangs.
+
+    Kafka writes no marker to a partition that has no leader when its transaction ends (K31). The coordinator's last
+    decision applies to the epoch of the records, or the one after it: EndTxn v5 raises it. An older client ends many
+    transactions with one epoch, so the decision may be about a later one.
+    """
+    return (
+        transaction is not None
+        and transaction.state in COMMITTED_STATES
+        and 0 <= transaction.producer_epoch - producer.producer_epoch <= 1
+    )
 
 
 def hanging_of(
@@ -34,7 +57,9 @@ def hanging_of(
     """
     known = {each.producer_id: each for each in transactions if each.error_code == 0}
     return [
-        HangingTransaction(partition, producer, None if at is None else at.transactional_id)
+        HangingTransaction(
+            partition, producer, None if at is None else at.transactional_id, may_be_committed(producer, at)
+        )
         for partition, seen in sorted(producers.items())
         for producer in seen
         if producer.transaction_start_offset >= 0 and producer.last_timestamp_ms <= written_before_ms
@@ -56,7 +81,8 @@ class AdminHanging(AdminTopics, AdminTransactions):
         """Return the open transactions of partitions that no coordinator knows, so that nothing will end them.
 
         The call reads the partitions, the coordinators, and the partitions again, to exclude transactions that ended
-        meanwhile. `write_abort_marker` ends one. Partitions without a leader are left out.
+        meanwhile. `write_abort_marker` ends one, or `write_commit_marker` if it was committed. Partitions without a
+        leader are left out.
 
         Args:
             topics: Names of topics; None: all, internal ones included. Missing topics are left out.

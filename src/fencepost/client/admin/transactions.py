@@ -442,13 +442,27 @@ class AdminTransactions(AdminBase):
     ) -> None:
         """Abort a hanging transaction in one partition by an abort marker (KIP-664; needs CLUSTER_ACTION).
 
-        Use it only for a transaction that its coordinator no longer knows. Raises KafkaError.
+        Use it only for a transaction that its coordinator no longer knows, and has not committed. Raises KafkaError.
         """
+        await self._write_marker(partition, producer, api_timeout_ms, commit=False)
+
+    async def write_commit_marker(
+        self, partition: tuple[str, int], producer: ProducerDescription, *, api_timeout_ms: int | None = None
+    ) -> None:
+        """Write the commit marker that a hanging transaction lacks in one partition (needs CLUSTER_ACTION).
+
+        Use it only for a transaction that its coordinator has committed: its records become visible. Raises KafkaError.
+        """
+        await self._write_marker(partition, producer, api_timeout_ms, commit=True)
+
+    async def _write_marker(
+        self, partition: tuple[str, int], producer: ProducerDescription, api_timeout_ms: int | None, *, commit: bool
+    ) -> None:
         topic, number = partition
         marker = WritableTxnMarker(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
-            transaction_result=False,
+            transaction_result=commit,
             topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[number])],
             coordinator_epoch=max(producer.coordinator_epoch, 0),
         )
@@ -461,7 +475,7 @@ class AdminTransactions(AdminBase):
         )
         code = only(only(only(reply.markers).topics).partitions).error_code
         if code != 0:
-            raise error_for(code, f"abort marker for {topic}-{number}")
+            raise error_for(code, f"{'commit' if commit else 'abort'} marker for {topic}-{number}")
 
     async def features(self, *, api_timeout_ms: int | None = None) -> dict[str, int]:
         """Return the finalized feature levels, such as {"transaction.version": 2}. A missing feature has level 0."""

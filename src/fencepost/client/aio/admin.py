@@ -85,6 +85,7 @@ class AsyncAdmin(AsyncClient[AdminCore]):
     fence_producers = in_loop(AdminCore.fence_producers)
     force_terminate_transaction = in_loop(AdminCore.force_terminate_transaction)
     write_abort_marker = in_loop(AdminCore.write_abort_marker)
+    write_commit_marker = in_loop(AdminCore.write_commit_marker)
     features = in_loop(AdminCore.features)
     update_features = in_loop(AdminCore.update_features)
     fences_by_group = in_loop(AdminCore.fences_by_group)

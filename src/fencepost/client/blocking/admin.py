@@ -82,6 +82,7 @@ class Admin(BlockingClient[AdminCore]):
     fence_producers = blocking(AdminCore.fence_producers)
     force_terminate_transaction = blocking(AdminCore.force_terminate_transaction)
     write_abort_marker = blocking(AdminCore.write_abort_marker)
+    write_commit_marker = blocking(AdminCore.write_commit_marker)
     features = blocking(AdminCore.features)
     update_features = blocking(AdminCore.update_features)
     fences_by_group = blocking(AdminCore.fences_by_group)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from fencepost.client.admin.hanging import HangingTransaction, hanging_of
+from fencepost.client.admin.hanging import HangingTransaction, hanging_of, may_be_committed
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
 from fencepost.client.diagnosis.facts import Facts, UnansweredQuestion
 from fencepost.client.types import TopicPartition
@@ -58,6 +58,12 @@ class HeldBack(NamedTuple):
         return self.end - self.stable
 
     @property
+    def may_be_committed(self) -> bool:
+        """True if it hangs, and its coordinator may have committed it."""
+        producer = self.producer
+        return self.cause is Cause.HANGING and producer is not None and may_be_committed(producer, self.transaction)
+
+    @property
     def transactional_id(self) -> str | None:
         """Transactional id of the holder, if known."""
         return None if self.transaction is None else self.transaction.transactional_id
@@ -77,6 +83,11 @@ class HeldBack(NamedTuple):
                 return (
                     f"a transaction of producer {pair}, which no coordinator names: it hangs, or this principal may "
                     "not DESCRIBE its transactional id"
+                )
+            case Cause.HANGING if self.may_be_committed:
+                return (
+                    f"a hanging transaction{named} (producer {pair}), which its coordinator may have committed without "
+                    "a marker here"
                 )
             case Cause.HANGING:
                 return f"a hanging transaction{named} (producer {pair}), which no coordinator will end"

@@ -44,6 +44,10 @@ def transaction_findings(facts: Facts, held: Held, limits: Limits) -> Iterator[F
 def _hanging(held: HeldBack) -> Finding:
     place = held.partition
     written_ms = -1 if held.producer is None else held.producer.last_timestamp_ms
+    find = f"fencepost transactions find-hanging --topic {place.topic} --older-than 0"
+    action = f"{find} --abort"
+    if held.may_be_committed:
+        action = f"{find} --commit; do not abort it before you know that its producer was not told of a commit"
     return Finding(
         "FP401",
         ObjectKind.PARTITION,
@@ -51,7 +55,7 @@ def _hanging(held: HeldBack) -> Finding:
         f"readers of committed records stop at offset {held.stable}, {held.behind} before the end, for {held.words}",
         written_ms if written_ms >= 0 else None,
         (f"{partition_name(place)} ({held.behind} offsets)",),
-        f"fencepost transactions find-hanging --topic {place.topic} --older-than 0 --abort",
+        action,
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from fencepost.client.admin.group_descriptions import GroupDescription, GroupMember
 from fencepost.client.admin.groups import GroupListing
+from fencepost.client.admin.hanging import may_be_committed
 from fencepost.client.admin.logs import LogDir, LogDirReplica
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
@@ -192,7 +193,7 @@ CASES: list[tuple[str, Facts, Facts, str]] = [
     ),
     (
         "FP401",
-        held(described=transaction("ghost", 1000, OTHER, state="CompleteCommit")),
+        held(described=transaction("ghost", 1000, OTHER, state="CompleteAbort")),
         held(described=transaction("ghost", 1000, AT)),
         "for a hanging transaction of 'ghost' (producer 7:0), which no coordinator will end",
     ),
@@ -291,10 +292,33 @@ def test_the_status_is_that_of_the_worst_finding() -> None:
     assert ordered([warning, question, error, warning]) == [error, question, warning]
 
 
+@pytest.mark.parametrize(
+    ("state", "epoch", "expected"),
+    [
+        ("CompleteCommit", 3, True),  # of a client whose EndTxn does not change the epoch
+        ("CompleteCommit", 4, True),
+        ("PrepareCommit", 4, True),
+        ("CompleteCommit", 5, False),  # of a later transaction
+        ("CompleteCommit", 2, False),
+        ("CompleteAbort", 4, False),
+        ("Empty", 4, False),
+        ("Ongoing", 3, False),
+    ],
+)
+def test_a_commit_of_this_epoch_may_be_that_of_the_hanging_transaction(state: str, epoch: int, expected: bool) -> None:
+    described = transaction(state=state)["pay"]._replace(producer_epoch=epoch)
+    assert may_be_committed(producer()._replace(producer_epoch=3), described) is expected
+    assert not may_be_committed(producer(), None)
+
+
 def test_who_holds_back_whom_since_when() -> None:
-    hanging, named = (
+    hanging, named, committed = (
         next(each for each in diagnose(facts) if each.code == "FP401")
-        for facts in (held(), held(described=transaction("ghost", 1000, OTHER, state="CompleteCommit")))
+        for facts in (
+            held(),
+            held(described=transaction("ghost", 1000, OTHER, state="CompleteAbort")),
+            held(described=transaction("ghost", 1000, OTHER, state="CompleteCommit")),
+        )
     )
     assert (hanging.subject, hanging.since_ms, hanging.holds) == (
         "partition orders-0",
@@ -302,6 +326,10 @@ def test_who_holds_back_whom_since_when() -> None:
         ("orders-0 (4 offsets)",),
     )
     assert named.action == "fencepost transactions find-hanging --topic orders --older-than 0 --abort"
+    assert committed.action.startswith(
+        "fencepost transactions find-hanging --topic orders --older-than 0 --commit; do not abort it before you know"
+    )
+    assert "which its coordinator may have committed without a marker here" in committed.words
     (open_one,) = [each for each in diagnose(held(described=transaction())) if each.code == "FP403"]
     assert (open_one.subject, open_one.since_ms) == ("transaction pay", NOW_MS - 70_000)
     assert open_one.holds == ("orders-0 (4 offsets)",)
