@@ -92,6 +92,8 @@ def test_all_commands_have_one_style(capsys: pytest.CaptureFixture[str]) -> None
                 statuses
             ), command
             assert len(statuses) >= 2, command
+            # Only a paragraph that begins with the word becomes a section.
+            assert re.findall(r"\b(?:Status|Example): ", text) == [], command
         assert text.startswith(f"Usage: fencepost {command} "), command
         assert option_rows(text)["--help"] == ("-h, --help", "Show this message and exit."), command
         assert told(capsys, command.split(), "-h") == text

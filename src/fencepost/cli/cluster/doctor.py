@@ -67,6 +67,7 @@ def doctor(
     """Report the present problems of a cluster, who is affected, and what to do. It works with any Kafka.
 
     Each finding has a code; docs/at-night.md has a section for each. A question without an answer is a finding, too.
+
     Status: 0 nothing found; 1 an error, or no broker answers; 2 invalid arguments; 3 the worst finding is a warning;
     4 a question was not answered, and there is no error.
 
