@@ -16,6 +16,8 @@ import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.client.admin import Acl, AclOperation, ResourceType
 from fencepost.errors import AuthenticationError, ConfigurationError, ProduceFailedError
+from fencepost.spark.options import SinkOptions
+from fencepost.spark.sink.runner import ClusterClient
 from tests.support.certificates import Identity
 from tests.support.commands import Commands
 from tests.support.kafka_tools import run_kafka_tool
@@ -149,6 +151,10 @@ def test_our_client_with_pkcs12(world: World, tmp_path: Path) -> None:
         assert producer.send(OPEN, b"value").result(WAIT_S).offset >= 0
         with pytest.raises(ProduceFailedError, match="TOPIC_AUTHORIZATION_FAILED"):
             producer.send(SHUT, b"value").result(WAIT_S)
+    of_spark = SinkOptions.parse({**{f"kafka.{name}": value for name, value in settings.items()}, "sink.id": "copy"})
+    sink = ClusterClient(dict(of_spark.client.common))
+    sink.reach()
+    sink.close()
     del settings["ssl.truststore.type"], settings["ssl.truststore.password"], settings["ssl.truststore.location"]
     of_librdkafka = {**settings, "ssl.ca.location": str(world.certificates.authority.path)}
     assert send({**of_librdkafka, "log_level": 0}, OPEN) is None

@@ -27,7 +27,6 @@ _METADATA: Final = "what the client knows of the cluster is kept as long as it i
 OF_JAVA: Final[Mapping[str, str]] = {
     "auto.include.jmx.reporter": _METRICS,
     "client.dns.lookup": "all addresses of a name are tried",
-    "enable.metrics.push": _METRICS,
     "exclude.internal.topics": "subscribePattern decides",
     "metadata.max.idle.ms": _METADATA,
     "metadata.recovery.rebootstrap.trigger.ms": _METADATA,
@@ -57,7 +56,7 @@ OF_THE_SINK: Final[Mapping[str, str]] = {
     "linger.ms": "a task's rows are there at once",
     "max.block.ms": "kafka.delivery.timeout.ms limits every wait",
     "max.in.flight.requests.per.connection": "each partition has one batch on the way",
-    "partitioner.adaptive.partitioning.enable": "rows without keys go to partitions in turn",
+    "partitioner.adaptive.partitioning.enable": "rows without keys change to a random partition",
     "retries": "kafka.delivery.timeout.ms limits all attempts together",
     "transaction.two.phase.commit.enable": "the sink asks the brokers; require.guarantee=durable insists on it",
 }

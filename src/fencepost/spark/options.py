@@ -42,7 +42,6 @@ AT_LEAST_ONCE: Final = "at-least-once"
 
 _COMMON: Final = frozenset(field.name for field in fields(CommonConfig))
 _NO_JAVA: Final = "there are no Java classes in this client"
-_PEM: Final = "stores with a password are JKS or PKCS12; only PEM is read, which `keytool -exportcert -rfc` writes"
 _BYTES: Final = "keys and values are bytes here; convert them with the data frame's functions"
 # Settings that the sink and the source choose themselves. Spark's own connector refuses most of them too.
 NOT_YOURS: Final[Mapping[str, str]] = {
@@ -57,8 +56,6 @@ NOT_YOURS: Final[Mapping[str, str]] = {
     "value.serializer": _BYTES,
     "key.deserializer": _BYTES,
     "value.deserializer": _BYTES,
-    "ssl.truststore.password": _PEM,
-    "ssl.keystore.password": _PEM,
     "ssl.engine.factory.class": _NO_JAVA,
 }
 # Options of the sink. Spark passes the last three for its own use.
