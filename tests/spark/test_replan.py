@@ -84,7 +84,7 @@ def test_a_plan_that_was_not_written_is_taken_back_once_a_person_has_seen_it(
     assert not query.plan_file.exists()
     assert query.plan_file.with_name(".4.replaced").read_text() == planned
     assert query.repair("--replan") == 0  # nothing is to be asked
-    assert "nothing is to be taken back" in capsys.readouterr().err
+    assert "nothing to take back" in capsys.readouterr().err
     query.goes_on()
 
 

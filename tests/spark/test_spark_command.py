@@ -229,7 +229,7 @@ def test_a_checkpoint_is_repaired_from_the_decision_once_a_person_has_seen_how(
     assert sink.other.read_text() == change["becomes"] == found.replace("35", "20")
     assert sink.other.with_name(".1.replaced").read_text() == found
     assert command("spark", *words) == 0  # and there is nothing to be asked
-    assert "nothing is to be repaired" in capsys.readouterr().err
+    assert "nothing to repair" in capsys.readouterr().err
 
 
 def test_the_commands_of_the_documentation_are_as_they_stand_there(

@@ -67,8 +67,8 @@ def adopt(
     begun: Annotated[
         Begun | None,
         typer.Option(
-            help="Your word about a batch that was begun. again: nothing of it is in the output. done: all of it is. "
-            "missing: write those of its rows that the output lacks, with --rows."
+            help="Your decision about a batch that was begun. again: none of its rows is in the output. done: all are. "
+            "missing: write the rows of --rows that the output lacks."
         ),
     ] = None,
     clocks_within: Annotated[
@@ -86,10 +86,10 @@ def adopt(
 ) -> None:
     """Take a query over from Spark's own Kafka connector, with its checkpoint and state. Stop the query first.
 
-    Reads the checkpoint, shows it, and asks. If the sink moves (--topic), the decision topic then learns which batch
-    is the last in the output. A batch that was begun and not finished is compared with the topic's end. Nothing is
-    written into the checkpoint, and the command may be repeated. Without --topic only the source moves: the checkpoint
-    is checked, and nothing is written.
+    The command reads the checkpoint, shows its findings, and asks. If the sink moves (--topic), it then writes the last
+    batch of the output into the decision topic. It compares a batch that was begun and not finished with the topic's
+    end. It never writes into the checkpoint, and may be repeated. Without --topic only the source moves: the command
+    checks the checkpoint, and writes nothing.
 
     Status: 0 taken over, now or before, or --dry-run; 1 refused, standard error has the reason; 2 invalid arguments;
     3 a batch was begun, and a person has to choose.
@@ -125,9 +125,9 @@ def release(
 ) -> None:
     """Give a query back to Spark's own Kafka connector, with its checkpoint and state. Stop the query first.
 
-    Completes what the sink has decided and aborts the rest, so that nothing of the query can come later. Refuses while
-    a batch is in the output that Spark has not noted as finished. From then on this sink refuses the query, until it is
-    adopted again. Nothing is written into the checkpoint.
+    The command commits the transactions that the sink has decided and aborts the rest, so that none of their records
+    appears later. It refuses if the output has a batch that Spark has not recorded as finished. From then on this sink
+    refuses the query until `adopt` takes it over again. The command never writes into the checkpoint.
 
     Status: 0 released, now or before, or --dry-run; 1 refused, standard error has the reason; 2 invalid arguments.
 

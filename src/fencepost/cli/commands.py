@@ -51,15 +51,21 @@ COMMANDS: Mapping[str, Command] = {
     "consume": Command(
         "fencepost.cli.cluster.consume:consume", "Print the records of a topic, or write them to a file."
     ),
-    "groups": Command("fencepost.cli.cluster.groups:groups", "List and describe groups; reset their offsets."),
-    "configs": Command("fencepost.cli.cluster.configs:configs", "Show and change the settings of topics and brokers."),
+    "groups": Command("fencepost.cli.cluster.groups:groups", "List, describe and delete groups; reset their offsets."),
+    "configs": Command(
+        "fencepost.cli.cluster.configs:configs", "Show and change the settings of topics, brokers and groups."
+    ),
     "acls": Command("fencepost.cli.cluster.acls:acls", "List, add and delete access control lists."),
     "users": Command("fencepost.cli.cluster.users:users", "List SCRAM users; set and delete their passwords."),
     "dump": Command("fencepost.cli.cluster.dump:dump", "Print the batches in a partition's segments."),
-    "doctor": Command("fencepost.cli.cluster.doctor:doctor", "Say what is wrong with a cluster now, and what to do."),
+    "doctor": Command(
+        "fencepost.cli.cluster.doctor:doctor", "Report the present problems of a cluster, and what to do."
+    ),
     "ui": Command("fencepost.cli.ui.command:ui", "Show a cluster on a live web page."),
     "transactions": Command("fencepost.cli.transactions:transactions", "List, describe and resolve transactions."),
-    "spark": Command("fencepost.cli.spark:spark", "Show what Spark sinks have decided; repair after a loss."),
+    "spark": Command(
+        "fencepost.cli.spark:spark", "Show the decisions of Spark sinks; repair checkpoints; move queries."
+    ),
 }
 
 

@@ -99,7 +99,7 @@ def ending_of(session: Session, transactional_id: str, *, commit: bool) -> Plann
     meaning = session.meaning(found)
     objections = []
     if is_open(found) and decided and not commit:
-        reason = f"{transactional_id} is to be committed ({meaning})"
+        reason = f"{transactional_id} has been decided, and must be committed ({meaning})"
         objections.append(Objection(reason, Consent.EVEN_IF_DECIDED, "use resolve"))
     if is_open(found) and meaning and not decided and commit:
         reason = f"{transactional_id} is not decided ({meaning}): its rows will be written again"

@@ -35,7 +35,7 @@ from fencepost.spark.sink.repair import WinnerState, repair_of, settle_lost_batc
 
 __all__ = ["Sink", "sinks", "spark"]
 
-spark = command_group("Show what Spark sinks have decided; repair after a loss; move queries.")
+spark = command_group("Show the decisions of Spark sinks; repair checkpoints; move queries.")
 spark.command()(adopt)
 spark.command()(release)
 
@@ -182,7 +182,7 @@ def repair(
                 was = "is not there" if change.was is None else f"ends at {_sources(change.was)}"
                 sys.stdout.write(f"{change.path}: {was}; is to end at {_sources(change.becomes)}\n")
         if not found.changes:
-            sys.stderr.write("the checkpoint is as it was decided: nothing is to be repaired\n")
+            sys.stderr.write("the checkpoint matches the decision: nothing to repair\n")
             return
         if dry_run:
             sys.stderr.write(DRY_RUN)
@@ -203,7 +203,7 @@ def _replan(session: Session, found: Replan, *, dry_run: bool, yes: bool, as_jso
     else:
         _print_plan(found)
     if found.batch_id is None:
-        sys.stderr.write("no batch is planned and not finished: nothing is to be taken back\n")
+        sys.stderr.write("every planned batch is finished: nothing to take back\n")
         return
     if dry_run:
         sys.stderr.write(DRY_RUN)

@@ -110,5 +110,5 @@ def output_guarded() -> Iterator[None]:
     except OutputLost as lost:
         if lost.is_unread:
             raise SystemExit(128 + signal.SIGPIPE) from lost
-        sys.stderr.write(f"fencepost: what was to be printed is lost: {lost}\n")
+        sys.stderr.write(f"fencepost: the output was not printed completely: {lost}\n")
         raise SystemExit(os.EX_IOERR) from lost

@@ -84,7 +84,7 @@ def list_(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """List open transactions, their role in Spark sinks, and the partitions whose readers are blocked, also by others.
+    """List open transactions, their role in Spark sinks, and every partition whose committed readers are blocked.
 
     The findings below the tables are those of `fencepost doctor`. Brokers leave out what this principal may not
     describe. Then FP002 is among the findings.
@@ -308,7 +308,9 @@ def complete(
     transactional_id: Annotated[
         str, typer.Argument(autocompletion=complete_transaction, callback=named, help="The transactional id.")
     ],
-    prepared: Annotated[str, typer.Argument(callback=noted, help="The stored name, PRODUCER_ID:EPOCH of its records.")],
+    prepared: Annotated[
+        str, typer.Argument(callback=noted, help="The stored result of prepare_transaction(), PRODUCER_ID:EPOCH.")
+    ],
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     abort: Annotated[bool, typer.Option("--abort", help="Abort instead of committing.")] = False,
@@ -324,9 +326,8 @@ def complete(
 ) -> None:
     """Complete a prepared transaction by its stored decision: commit it, or abort it.
 
-    `prepared` is the result of prepare_transaction(). The command can be repeated, also after another process has
-    completed the transaction. It cannot end another transaction of the id. Before a commit, it names records and topics
-    of the transaction that no longer exist.
+    The command can be repeated, also after another process has completed the transaction. It cannot end another
+    transaction of the id. Before a commit, it names records and topics of the transaction that no longer exist.
 
     Status: 0 the transaction is committed (with --abort: aborted), now or earlier; 1 it ended the other way, or its
     outcome is unknown; 2 invalid arguments, or an invalid name.

@@ -209,4 +209,4 @@ def test_a_broker_whose_manager_is_gone_works_on(tmp_path: Path) -> None:
         process.terminate()
         _, told = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "the service manager was not told READY=1" in told
+    assert "the service manager did not receive READY=1" in told

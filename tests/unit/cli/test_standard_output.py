@@ -28,14 +28,14 @@ def history(tmp_path: Path) -> str:
 def test_a_full_disk_is_told(history: str) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([*RUN, history], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    what = f"fencepost: what was to be printed is lost: {os.strerror(errno.ENOSPC)}\n"
+    what = f"fencepost: the output was not printed completely: {os.strerror(errno.ENOSPC)}\n"
     assert (done.returncode, done.stderr) == (os.EX_IOERR, what)
 
 
 def test_a_closed_output_is_told(history: str) -> None:
     shell = ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *RUN, history]
     done = subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
-    what = "fencepost: what was to be printed is lost: standard output is closed\n"
+    what = "fencepost: the output was not printed completely: standard output is closed\n"
     assert (done.returncode, done.stderr) == (os.EX_IOERR, what)
 
 

@@ -269,7 +269,7 @@ PRINTING = [
 def test_output_that_cannot_be_written_is_a_status(stdout: str, status: int, world: World) -> None:
     for name in PRINTING:
         ended = world.start(name, f"admin-{status}", stdout=stdout).wait()
-        lost = "fencepost: what was to be printed is lost: No space left on device\n" if status == 74 else ""
+        lost = "fencepost: the output was not printed completely: No space left on device\n" if status == 74 else ""
         assert (ended.status, ended.error) == (status, lost), f"{name}: {ended}"
 
 

@@ -37,7 +37,9 @@ def bench(
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     start: Annotated[bool, typer.Option("--start", help="Start a Fencepost broker and measure against it.")] = False,
-    records: Annotated[int, typer.Option(min=100, help="Records per round; transactions: 1/200 of it.")] = 200_000,
+    records: Annotated[
+        int, typer.Option(min=100, help="Records per round; `transactions` sends a 200th of them.")
+    ] = 200_000,
     size: Annotated[list[int] | None, typer.Option(min=1, help="Value size in bytes.", show_default="100")] = None,
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic.")] = 1,
     compression: Annotated[

@@ -66,8 +66,8 @@ Faults = Annotated[
     typer.Option(
         callback=named,
         metavar="NAMES",
-        help="Only these, separated by commas: kill-client, pause-client, cancel, cut, away, one-way, requests (lost, "
-        "swallowed, late), kill-broker, pause-broker.",
+        help="Inject only these faults, separated by commas: kill-client, pause-client, cancel, cut, away, "
+        "one-way, requests (lost, swallowed, late), kill-broker, pause-broker.",
     ),
 ]
 TwoPhase = Annotated[

@@ -165,7 +165,7 @@ def parser() -> ArgumentParser:
         "--data-dir",
         type=_text,
         metavar="DIR",
-        help="Data directory. Without it log.dirs, or else a temporary directory.",
+        help="Data directory. Default: the setting log.dirs, or else a temporary directory.",
     )
     command_line.add_argument(
         "--fsync",
@@ -173,8 +173,9 @@ def parser() -> ArgumentParser:
         metavar="WHEN",
         default="commit",
         help="commit: a response that promises durability waits for an fsync, and so survives a power failure. "
-        "interval: fsync every fsync.interval.ms; a power failure can lose what was acknowledged since the last one. "
-        "never: the operating system decides; data survives a crash of the process, not of the machine.",
+        "interval: fsync every fsync.interval.ms; a power failure can lose records that were acknowledged "
+        "since the last one. never: the operating system decides; data survives a crash of the process, not of the "
+        "machine.",
     )
     command_line.add_argument(
         "--config",

@@ -34,7 +34,7 @@ class ServiceManager:
                 sender.setblocking(False)
                 sender.sendto(state.encode(), self._address)
         except OSError as error:
-            _log.warning("the service manager was not told %s: %s", state, error)
+            _log.warning("the service manager did not receive %s: %s", state, error)
 
     async def send_keepalives(self) -> None:
         """Send signs of life until cancelled, from the loop that serves clients."""

@@ -33,7 +33,7 @@ _RESOURCES: Final = {
     ResourceKind.GROUP: GROUP_RESOURCE,
     ResourceKind.BROKER_LOGGER: LOGGER_RESOURCE,
 }
-Of = Annotated[ResourceKind, typer.Argument(help="Type of the resource.")]
+Of = Annotated[ResourceKind, typer.Argument(help="topic, broker, group or broker-logger.")]
 Name = Annotated[
     str, typer.Argument(callback=in_utf8, help="Name of the resource; a broker's id, or '' for all brokers.")
 ]

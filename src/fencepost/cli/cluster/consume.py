@@ -71,7 +71,7 @@ def consume(
     topic: Topic,
     partition: Annotated[list[int] | None, typer.Option(min=0, max=2**31 - 1, help="Only this partition.")] = None,
     begin: Annotated[
-        str, typer.Option("--from", metavar="WHERE", help=f"{POSITIONS}; -10 is 10 before the end.")
+        str, typer.Option("--from", metavar="WHERE", help=f"{POSITIONS}; -10: ten records before the end.")
     ] = "beginning",
     end: Annotated[
         str, typer.Option("--to", metavar="WHERE", help="Stop before this position. `end`: the current end.")

@@ -11,7 +11,7 @@ from fencepost.client.net.list_offsets import EARLIEST, LATEST
 
 __all__ = ["POSITIONS", "Offset", "Point", "Position", "position_of"]
 
-POSITIONS: Final = "beginning, end, an offset, or a time such as 2026-01-31T12:00:00Z (local without a zone)"
+POSITIONS: Final = "beginning, end, an offset, or a time such as 2026-01-31T12:00:00Z (local time without a zone)"
 
 
 class Offset(NamedTuple):

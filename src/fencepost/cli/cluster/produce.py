@@ -58,7 +58,11 @@ def produce(
         str | None, typer.Option(metavar="TEXT", callback=named, help="Text that separates key and value in each line.")
     ] = None,
     keep_partitions: Annotated[
-        bool, typer.Option("--keep-partitions", help="Use the partitions in JSON or the file, not the key's.")
+        bool,
+        typer.Option(
+            "--keep-partitions",
+            help="Write each record to the partition in its JSON or file, not to the key's partition.",
+        ),
     ] = False,
     transactional_id: Annotated[
         str | None,

@@ -139,11 +139,19 @@ def create(
     partitions: Annotated[
         int,
         typer.Option(
-            "--partitions", "-p", min=-1, max=2**31 - 1, callback=_not_zero, help="-1: the cluster's default."
+            "--partitions",
+            "-p",
+            min=-1,
+            max=2**31 - 1,
+            callback=_not_zero,
+            help="Number of partitions; -1: the cluster's default.",
         ),
     ] = -1,
     replication_factor: Annotated[
-        int, typer.Option(min=-1, max=2**15 - 1, callback=_not_zero, help="-1: the cluster's default.")
+        int,
+        typer.Option(
+            min=-1, max=2**15 - 1, callback=_not_zero, help="Replicas of each partition; -1: the cluster's default."
+        ),
     ] = -1,
     config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the topic.")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if the topic exists.")] = False,

@@ -73,8 +73,9 @@ def ui(
     """Serve a live web page about one or more clusters: messages, topics, groups, transactions, Spark sinks.
 
     Prints "listening on" and the page's address, and runs until Ctrl-C or SIGTERM. The page is read-only without
-    --allow-actions, which needs a loopback address. With it, a second line is the address with the token for changes.
-    The page has no login: everyone who reaches the port sees everything that the principal of the settings may see.
+    --allow-actions, which needs a loopback address. With it, the command also prints the address with the token for
+    changes. The page has no login: everyone who reaches the port sees everything that the principal of the settings may
+    see.
 
     Example: fencepost ui -b localhost:9092 --port 8080
     """
