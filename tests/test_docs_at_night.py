@@ -130,7 +130,7 @@ def broker() -> Any:
 @pytest.mark.parametrize("command", ALL_COMMANDS)
 def test_a_command_runs(command: str, broker: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """With the names of the page. A name that is not there is status 1; a command that is wrong is status 2."""
-    words = shlex.split(command.replace("NAME", "1:0"))[1:]
+    words = shlex.split(command.replace("PREPARED", "1:0"))[1:]
     if words == ["repair"]:
         words += ["--data-dir", str(tmp_path)]
     else:

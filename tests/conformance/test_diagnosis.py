@@ -410,7 +410,7 @@ def test_a_decision_that_is_not_complete_and_a_batch_that_is_lost(
     assert found["action"].endswith(f"fencepost transactions resolve {bench.sink}")
     run("transactions", "abort", first.transactional_id, "--even-if-decided", "--even-if-prepared", "--yes")
     lost = doctor("--watch", "1")["FP602", bench.sink]
-    assert "lost transactions 1, their rows are not in the topic" in lost["words"]
+    assert "the rows of 1 lost transaction are not in the topic" in lost["words"]
     run("transactions", "commit", second.transactional_id, "--even-if-prepared", "--yes")
     assert ("FP601", bench.sink) not in doctor("--watch", "1")
 

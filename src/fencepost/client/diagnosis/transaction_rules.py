@@ -89,7 +89,8 @@ def sink_findings(facts: Facts, limits: Limits) -> Iterator[Finding]:
     for each in facts.sinks:
         batch = f"batch {each.batch} of query {each.query}"
         if each.lost:
-            words = f"{batch}: lost transactions {len(each.lost)}, their rows are not in the topic"
+            count = f"{len(each.lost)} lost transaction{'' if len(each.lost) == 1 else 's'}"
+            words = f"{batch}: the rows of {count} are not in the topic"
             action = f"fencepost spark decisions {each.sink}"
             yield Finding("FP602", ObjectKind.SINK, each.sink, words, action=action)
         decided_ms = facts.since.get(("sink", each.sink, each.query, str(each.batch)), facts.at_ms)
@@ -100,4 +101,6 @@ def sink_findings(facts: Facts, limits: Limits) -> Iterator[Finding]:
             yield Finding("FP601", ObjectKind.SINK, each.sink, words, decided_ms, holds, action)
     if facts.sinks_refused is not None:
         words = f"Spark sinks cannot write exactly once: {facts.sinks_refused}"
-        yield Finding("FP603", ObjectKind.CLUSTER, "Spark sinks", words, action="change what the reason names")
+        yield Finding(
+            "FP603", ObjectKind.CLUSTER, "Spark sinks", words, action="grant the right, or change the setting"
+        )

@@ -218,7 +218,7 @@ def test_a_decided_batch_that_is_not_in_the_topic_is_told() -> None:
     assert documents.sink(watched, "s")["queries"][0]["became"] == {"committed": 1, "lost": 1}
     (told,) = documents.overview(watched, {})["attention"]
     assert (told["code"], told["kind"], told["name"], told["link"]) == ("FP602", "sink", "s", "sink")
-    assert "batch 3 of query q: lost transactions 1, their rows are not in the topic" in told["words"]
+    assert "batch 3 of query q: the rows of 1 lost transaction are not in the topic" in told["words"]
     watched.take(snapshot(5, decisions=[decision], unknown=[UnansweredQuestion("transactions", "not allowed")]))
     watched.take(snapshot(6, listed=listed, decisions=[decision]))
     assert documents.sink(watched, "s")["queries"][0]["became"] == {"just decided": 2}, "not expired: nobody knew"

@@ -255,7 +255,7 @@ CASES: list[tuple[str, Facts, Facts, str]] = [
         "FP602",
         replace(HEALTHY, sinks=[SinkBatch("s", "q", 3, lost=("t-1",))]),
         HEALTHY,
-        "batch 3 of query q: lost transactions 1, their rows are not in the topic",
+        "batch 3 of query q: the rows of 1 lost transaction are not in the topic",
     ),
     ("FP603", replace(HEALTHY, sinks_refused="too old"), HEALTHY, "Spark sinks cannot write exactly once: too old"),
 ]
