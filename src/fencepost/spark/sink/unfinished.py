@@ -233,7 +233,10 @@ def unknown_outcome_warning(sink: str, abilities: BrokerAbilities, unknown: Unkn
     aborted = "a person aborted" if abilities.guarantee is Guarantee.DURABLE else "the brokers timed out"
     find = "look for the batch's rows in the output topic"
     if abilities.raises_epochs and not abilities.keeps_prepared:
-        find += ", or run `fencepost transactions complete ID PAIR --topic TOPIC`, which searches for the commit marker"
+        find += (
+            ", or run `fencepost transactions complete ID PRODUCER_ID:EPOCH --topic TOPIC` for each, which searches "
+            "for the commit marker"
+        )
     return (
         f"sink {sink!r}: batch {batch_id} of query {unknown.query_id} is decided, but the brokers do not know whether "
         f"{len(winners)} of its transactions were committed, because their transactional ids have expired "
