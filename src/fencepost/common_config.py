@@ -403,7 +403,8 @@ class CommonConfig(FrozenSettings):
         service = self.sasl_kerberos_service_name
         if not service or "@" in service or "/" in service:
             raise ConfigurationError(
-                f"sasl_kerberos_service_name={service!r}: a name as in kafka/broker1@REALM is meant"
+                f"sasl_kerberos_service_name={service!r}: must be the first part of a principal, such as "
+                "kafka of kafka/broker1@REALM"
             )
         return KerberosIdentity(
             self.sasl_kerberos_principal or said.principal,

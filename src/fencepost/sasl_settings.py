@@ -237,7 +237,7 @@ def extension_pairs(text: str | None) -> dict[str, str]:
     """
     pairs = [pair.partition("=") for pair in (text or "").split(",") if pair.strip()]
     if not all(equals for _, equals, _ in pairs):
-        raise ConfigurationError("sasl_oauthbearer_extensions: name=value,name=value is meant")
+        raise ConfigurationError("sasl_oauthbearer_extensions must be name=value,name=value")
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 

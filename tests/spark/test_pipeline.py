@@ -202,7 +202,7 @@ def guarded(lock: Any, rows: pa.RecordBatch) -> pa.RecordBatch:
         (lambda rows: rows, "column 'offset' is not one of"),
         (lambda rows: rows.select(["key"]), "there is no column 'value'"),
         (lambda rows: pa.record_batch({"value": pa.array([], pa.int64())}), "column 'value' is int64"),
-        (lambda rows: None, "made no batch of a batch without rows"),
+        (lambda rows: None, "returned no batch for a batch without rows"),
         (lambda rows: 7, "the transform returned a int: a RecordBatch, a Table"),
         (lambda rows: [7], "an iterable with a int"),
         (partial(guarded, threading.Lock()), "sent to Spark's Python workers: .*lock"),

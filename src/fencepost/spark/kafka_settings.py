@@ -22,7 +22,7 @@ _METRICS: Final = "there are no Java metrics in this client"
 _NO_GROUP: Final = "no consumer group is joined"
 _KERBEROS: Final = "the Kerberos library asks for tickets when they are needed"
 _TLS: Final = "TLS is OpenSSL's here"
-_METADATA: Final = "what the client knows of the cluster is kept as long as it is used"
+_METADATA: Final = "the client keeps metadata as long as it is used"
 
 OF_JAVA: Final[Mapping[str, str]] = {
     "auto.include.jmx.reporter": _METRICS,
@@ -43,7 +43,7 @@ OF_JAVA: Final[Mapping[str, str]] = {
     "sasl.kerberos.ticket.renew.window.factor": _KERBEROS,
     "security.providers": _TLS,
     "send.buffer.bytes": _SOCKETS,
-    "socket.connection.setup.timeout.max.ms": "socket.connection.setup.timeout.ms holds for every attempt",
+    "socket.connection.setup.timeout.max.ms": "socket.connection.setup.timeout.ms applies to every attempt",
     "ssl.keymanager.algorithm": _TLS,
     "ssl.protocol": "ssl.enabled.protocols decides",
     "ssl.provider": _TLS,
@@ -52,16 +52,16 @@ OF_JAVA: Final[Mapping[str, str]] = {
 }
 OF_THE_SINK: Final[Mapping[str, str]] = {
     "batch.size": "batches are filled up to kafka.max.request.size",
-    "buffer.memory": "a task has at most 64 MiB on the way",
-    "linger.ms": "a task's rows are there at once",
+    "buffer.memory": "a task has at most 64 MiB of unacknowledged batches",
+    "linger.ms": "a task does not wait for more rows",
     "max.block.ms": "kafka.delivery.timeout.ms limits every wait",
-    "max.in.flight.requests.per.connection": "each partition has one batch on the way",
+    "max.in.flight.requests.per.connection": "each partition has one batch in flight",
     "partitioner.adaptive.partitioning.enable": "rows without keys change to a random partition",
     "retries": "kafka.delivery.timeout.ms limits all attempts together",
     "transaction.two.phase.commit.enable": "the sink asks the brokers; require.guarantee=durable insists on it",
 }
 OF_THE_SOURCE: Final[Mapping[str, str]] = {
-    "auto.commit.interval.ms": "commitOffsets tells a group the offsets of each finished batch",
+    "auto.commit.interval.ms": "commitOffsets commits the offsets of each finished batch",
     "group.instance.id": _NO_GROUP,
     "group.protocol": _NO_GROUP,
     "group.remote.assignor": _NO_GROUP,

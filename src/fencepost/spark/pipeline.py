@@ -86,8 +86,8 @@ class Pipeline:
         made = next(_batches(self.transform(pa.RecordBatch.from_pylist([], self.source))), None)
         if made is None:
             raise ConfigurationError(
-                "the transform made no batch of a batch without rows: let it return one without rows, which tells its "
-                "columns"
+                "the transform returned no batch for a batch without rows: let it return a batch without rows, "
+                "which has its columns"
             )
         self.schema = made.schema.remove_metadata()
 

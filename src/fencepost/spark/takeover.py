@@ -20,10 +20,9 @@ _REST: Final = re.compile(r"(0|[1-9]\d*)-(0|[1-9]\d*)", re.ASCII)
 PLAUSIBLE: Final = 10  # in checkpoints; Flink ends a transaction after its checkpoint or after one of the next
 POOL_MOST: Final = 20  # numbers below this may be a pool's
 POOLED: Final = (
-    "Ids of TransactionNamingStrategy.POOLING name no checkpoint; only Flink can tell from its savepoint which of them "
-    "are to be committed. Let it do so: start the job from the savepoint, stop it with a new one, and take over from "
-    "that, where nothing is left to be committed (`transactions list --prefix`; what is still open then is to be "
-    "aborted, `transactions abort ID`)"
+    "Ids of TransactionNamingStrategy.POOLING name no checkpoint; only Flink can read from its savepoint which of them "
+    "to commit. Start the job from the savepoint, stop it with a new one, and take over from the new one. Abort the "
+    "transactions that are still open then (`transactions list --prefix`, `transactions abort ID`)"
 )
 
 

@@ -49,6 +49,6 @@ def test_who_is_waited_for_is_said_as_far_as_it_is_known() -> None:
         == "transaction 'x' (producer 5:1, open for 90 s, timeout 900 s)"
     )
     assert "no timeout: its owner is to decide it" in describe_holder(Holder(pair, "x", None, None))
-    assert "producer 5:1, which no coordinator tells of" in describe_holder(Holder(pair, None, None, None))
+    assert "producer 5:1, which no coordinator reports" in describe_holder(Holder(pair, None, None, None))
     assert describe_holder(KafkaTimeoutError("late")) == "an open transaction; the brokers do not say which: late"
     assert "ended meanwhile" in describe_holder(None)

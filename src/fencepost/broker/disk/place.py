@@ -67,6 +67,4 @@ def check_place(directory: str, descriptor: int) -> None:
         return  # the check failed, which does not mean that the directory is gone
     if not is_same or not is_full:
         what = "emptied" if is_same else "removed, moved or covered by another"
-        raise DirectoryGone(
-            f"the data directory {directory} was {what} while the broker ran: what is written now would be lost"
-        )
+        raise DirectoryGone(f"the data directory {directory} was {what} while the broker ran: new writes would be lost")

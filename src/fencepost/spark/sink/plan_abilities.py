@@ -80,11 +80,11 @@ def probe_abilities(sink: str) -> Plan[tuple[BrokerAbilities, str]]:
     code: int = yield ProbeTwoPhase(sink, keep_prepared=True)
     if code == _NONE:
         return BrokerAbilities(two_phase=True, keeps_prepared=True, raises_epochs=True), ""
-    reason = f"the brokers answer {describe(code)} when a prepared transaction is to be kept"
+    reason = f"the brokers answer {describe(code)} to a request to keep a prepared transaction"
     code = yield ProbeTwoPhase(sink, keep_prepared=False)
     if code == _NONE:
         return BrokerAbilities(two_phase=True, keeps_prepared=False, raises_epochs=True), reason
-    reason = f"the brokers answer {describe(code)} when a two-phase transaction is to be begun"
+    reason = f"the brokers answer {describe(code)} to a request to begin a two-phase transaction"
     return BrokerAbilities(two_phase=False, keeps_prepared=False, raises_epochs=True), reason
 
 

@@ -94,8 +94,8 @@ class Holder(NamedTuple):
     def __str__(self) -> str:
         if self.transactional_id is None:
             return (
-                f"a transaction of producer {self.pair}, which no coordinator tells of: it hangs, or its transactional "
-                "id may not be seen (DESCRIBE)"
+                f"a transaction of producer {self.pair}, which no coordinator reports: it hangs, or this principal may "
+                "not DESCRIBE its transactional id"
             )
         age = "" if self.age_ms is None else f", open for {self.age_ms / 1000:.0f} s"
         timeout = "no timeout: its owner is to decide it"

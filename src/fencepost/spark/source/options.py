@@ -51,7 +51,7 @@ READ: Final[tuple[str, ...]] = (
     "kafka.group.id",
 )
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
-    "groupIdPrefix": "no consumer group is joined; kafka.group.id names the group that commitOffsets tells",
+    "groupIdPrefix": "no consumer group is joined; kafka.group.id names the group of commitOffsets",
 }
 _OTHERS: Final = frozenset({"path", "checkpointlocation"})  # Spark passes these to every source
 _FETCH_BYTES: Final = 8 * 1024 * 1024
@@ -99,7 +99,7 @@ class SourceOptions:
         client = client_settings(options, ConsumerConfig)
         commits = flag(options, "commitOffsets", False)
         if commits and client.value("group_id") is None:
-            raise ConfigurationError("commitOffsets needs kafka.group.id: the group whose offsets are to be set")
+            raise ConfigurationError("commitOffsets needs kafka.group.id: the group to which the offsets are committed")
         starting, ending = (
             ranges.bound(options, "starting", "latest" if stream else "earliest"),
             ranges.bound(options, "ending", "latest"),
@@ -214,7 +214,7 @@ def _starting_group(starting: Bound, client: ClientSettings) -> str | None:
     group: str | None = client.value("group_id")
     if group is None:
         raise ConfigurationError(
-            f"startingOffsets={starting.text} needs kafka.group.id: the group whose offsets are meant"
+            f"startingOffsets={starting.text} needs kafka.group.id: the group with the committed offsets"
         )
     return group
 
