@@ -13,13 +13,16 @@ from typing import Final
 
 __all__ = ["IMPORTED", "forked"]
 
+# Also what commands import when they run: numpy and PySpark for `fencepost spark`, pydantic for typer.
 IMPORTED: Final = (
     "examples.consume_transform_produce",
     "examples.dual_write",
     "fencepost.client.blocking.consumer",
     "fencepost.client.group.classic",
     "fencepost.client.group.consumer_protocol",
+    "fencepost.spark.adoption.move",
     "psycopg",
+    "pydantic.type_adapter",
     "tests.support.command_runs",
     "uvloop",
 )
