@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 import pytest
 
 from fencepost_lab.torture.child_process import free_port
-from tests.spark.session import class_archive
+from tests.spark.session import jvm_options
 from tests.support.readme import ROOT, console_blocks
 
 PAGE = ROOT / "docs" / "tutorial.md"
@@ -72,7 +72,7 @@ def start(step: Step, folder: Path, output: int | IO[str]) -> subprocess.Popen[s
             **os.environ,
             "PATH": path,
             "NO_COLOR": "1",
-            "SPARK_SUBMIT_OPTS": " ".join(class_archive()),
+            "SPARK_SUBMIT_OPTS": jvm_options(),
             "FENCEPOST_BOOTSTRAP_SERVERS": f"127.0.0.1:{port}",
         },
         stdout=output,

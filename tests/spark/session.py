@@ -44,7 +44,7 @@ def session(
     builder = SparkSession.builder.remote(master) if connect else SparkSession.builder.master(master)
     builder = (
         builder.config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", " ".join([JVM_OPTIONS, *(class_archive() or [UNVERIFIED])]))
+        .config("spark.driver.extraJavaOptions", jvm_options())
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
@@ -57,6 +57,11 @@ def session(
     if not connect:  # which has no context
         made.sparkContext.setLogLevel("ERROR")
     return made
+
+
+def jvm_options() -> str:
+    """Return the options of a driver or an executor of the tests' own PySpark."""
+    return " ".join([JVM_OPTIONS, *(class_archive() or [UNVERIFIED])])
 
 
 @functools.cache
