@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.session import class_archive
+from tests.spark.session import jvm_options
 from tests.support.readme import ROOT, ConsoleBlock, clean_copy, console_blocks
 
 RUN = "run"  # to its end; it has to succeed, and to print what README shows (numbers and "..." may differ)
@@ -53,7 +53,7 @@ class Copy:
             "PATH": f"{self.folder}/.venv/bin:{os.environ['PATH']}",
             "NO_COLOR": "1",
             "COLUMNS": "120",
-            "SPARK_SUBMIT_OPTS": " ".join(class_archive()),
+            "SPARK_SUBMIT_OPTS": jvm_options(),
         }
 
 
