@@ -18,7 +18,7 @@ import psutil
 import pyspark
 
 from fencepost_lab.torture.child_process import ChildProcess, free_port
-from tests.spark.session import JVM_OPTIONS, class_archive
+from tests.spark.session import JVM_OPTIONS, jvm_options
 
 WORKERS = ("127.0.0.2", "127.0.0.3")
 START_S = 120
@@ -118,9 +118,7 @@ class Standalone:
         script = Path(pyspark.__file__).parent / "bin" / "spark-class"
         host = arguments[arguments.index("--host") + 1]
         environment = {"SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"}
-        environment["SPARK_DAEMON_JAVA_OPTS"] = " ".join(
-            ["-Dspark.master.rest.enabled=false", JVM_OPTIONS, *class_archive()]
-        )
+        environment["SPARK_DAEMON_JAVA_OPTS"] = f"-Dspark.master.rest.enabled=false {jvm_options()}"
         process = ChildProcess(
             [str(script), main, *arguments], self._folder / f"{name}.log", inherited=self._environment | environment
         )

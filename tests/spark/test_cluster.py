@@ -12,7 +12,7 @@ import pytest
 
 from fencepost.broker.embedded import Broker
 from tests.spark.copying import Copy, with_killer
-from tests.spark.session import JVM_OPTIONS, class_archive
+from tests.spark.session import jvm_options
 from tests.spark.session_here import SparkHere
 from tests.spark.standalone import DYNAMIC, SPECULATION, Standalone
 from tests.support.forked_python import forked_python
@@ -39,7 +39,7 @@ def test_copies_and_lost_executors_change_nothing(copy: Copy) -> None:
         {"step": "BeginTask", "when": "after", "nth": 9, "mode": "executor", "name": "ex", "folder": str(copy.folder)},
     ]
     surroundings = with_killer(orders)
-    settings = SPECULATION | {"spark.executor.extraJavaOptions": " ".join([JVM_OPTIONS, *class_archive()])}
+    settings = SPECULATION | {"spark.executor.extraJavaOptions": jvm_options()}
     with forked_python(surroundings) as python, Standalone(copy.folder, surroundings) as cluster:
         began = time.monotonic()
         copy.run_alone_to_the_end(python.path, master=cluster.url, settings=json.dumps(settings))
@@ -58,7 +58,7 @@ def test_executors_that_come_and_go_change_nothing(copy: Copy) -> None:
     One of them is killed when its task has begun a transaction, and with it files of the batch's shuffle are lost.
     """
     copy.produce(0, RECORDS)
-    settings = DYNAMIC | {"spark.executor.extraJavaOptions": " ".join([JVM_OPTIONS, *class_archive()])}
+    settings = DYNAMIC | {"spark.executor.extraJavaOptions": jvm_options()}
     more = {"settings": json.dumps(settings), "rests_in": str(copy.folder), "rows_per_batch": "1000"}
     more["shuffled_to"] = "3"
     killed = {"step": "BeginTask", "when": "after", "nth": 5, "mode": "executor", "folder": str(copy.folder)}

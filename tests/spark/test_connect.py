@@ -20,7 +20,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.spark import spark_home
 from fencepost_lab.torture.child_process import free_port
 from tests.spark.copying import HERE, environment
-from tests.spark.session import JVM_OPTIONS
+from tests.spark.session import jvm_options
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -36,7 +36,7 @@ def server(port: int, log: Path) -> Iterator[None]:
     settings = {
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.driver.extraJavaOptions": JVM_OPTIONS,
+        "spark.driver.extraJavaOptions": jvm_options(),
         "spark.ui.enabled": "false",
     }
     command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--class", SERVER]
