@@ -50,14 +50,11 @@ class _Tally:
 def simulate(
     seed: Annotated[int | None, typer.Option(help="First seed; without --runs the only one.")] = None,
     runs: Annotated[int | None, typer.Option(min=1, help="Number of seeds; default 20 without other limits.")] = None,
-    minutes: Annotated[
-        float | None, typer.Option(min=0, max=MOST_SECONDS / 60, help="Start no run after this time.")
-    ] = None,
+    minutes: Annotated[float | None, typer.Option(min=0, max=MOST_SECONDS / 60, help="Time for starting runs.")] = None,
     profile: Annotated[str, typer.Option(help="swarm (a mix of all faults), lite (crashes), liveness.")] = "swarm",
     world: Annotated[str, typer.Option(help="clients, spark, or both in turn.")] = "both",
     option: Annotated[
-        list[str] | None,
-        typer.Option(help="Set an option of the run that is otherwise drawn from the seed.", metavar="NAME=VALUE"),
+        list[str] | None, typer.Option(help="Set a value instead of drawing it.", metavar="NAME=VALUE")
     ] = None,
     history: Annotated[
         Path | None,

@@ -58,11 +58,7 @@ def produce(
         str | None, typer.Option(metavar="TEXT", callback=named, help="Text that separates key and value in each line.")
     ] = None,
     keep_partitions: Annotated[
-        bool,
-        typer.Option(
-            "--keep-partitions",
-            help="Write each record to the partition in its JSON or file, not to the key's partition.",
-        ),
+        bool, typer.Option("--keep-partitions", help="Take the partitions from the input, not from the keys.")
     ] = False,
     transactional_id: Annotated[
         str | None,
