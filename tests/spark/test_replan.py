@@ -124,7 +124,7 @@ def test_a_plan_that_is_written_or_may_be_is_left(
     assert query.output() == query.expected(4)
     query.finished(4)
     assert query.repair("--replan") == 0
-    assert "no batch is planned and not finished" in capsys.readouterr().err
+    assert "every planned batch is finished" in capsys.readouterr().err
 
 
 def test_a_damaged_or_far_checkpoint_is_refused(
