@@ -20,7 +20,7 @@ from fencepost.client.diagnosis.group_rules import REBALANCING
 from fencepost.client.diagnosis.holding import OPEN_STATES
 from fencepost.client.diagnosis.reading import damage_at
 from fencepost.client.diagnosis.visibility import VisibilityCalls
-from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, CoordinatorKind
+from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, AnyNode, CoordinatorKind
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import Isolation, TopicPartition
@@ -35,6 +35,8 @@ AWAY: Final = (KafkaTimeoutError, DisconnectedError)
 QUICK: Final = ("topics", "groups", "transactions")
 SLOW: Final = ("brokers", "settings", "disks", "clock", "features", "rights", "coordinators", "records")
 MOST_PING_MS: Final = 5_000
+LEAST_PING_MS: Final = 1_000  # also when the time of the collection is up
+PING_LANE: Final = "ping"
 MOST_TOPICS: Final = 500  # maximum number in one DescribeConfigs request
 
 T = TypeVar("T")
@@ -51,6 +53,20 @@ class DiagnosisCalls(
     AdminTransactions,
 ):
     """Calls for the facts of a diagnosis."""
+
+    async def ping(self, api_timeout_ms: int) -> None:
+        """Request metadata of no topic from any broker. Raises KafkaError if none answers.
+
+        The request has a connection of its own, because it would wait behind a request that a broker does not answer.
+        """
+        await self.cluster.call(
+            AnyNode(),
+            MetadataRequest(topics=[], allow_auto_topic_creation=False),
+            (LOWEST_METADATA, HIGHEST_METADATA),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda _: 0,
+            lane=PING_LANE,
+        )
 
     async def throttle_of(self, node: int, api_timeout_ms: int) -> int:
         """Request metadata of no topic from one broker. Return its throttle time in ms. Raises KafkaError."""
@@ -201,7 +217,7 @@ class Collector:
         for name, answer in zip(names, map(checked, answers), strict=True):
             if isinstance(answer, KafkaError):
                 if isinstance(answer, AWAY):  # if all brokers are away, this raises
-                    await self._calls.describe_cluster(api_timeout_ms=self._patience())
+                    await self._calls.ping(max(self._patience(), LEAST_PING_MS))
                 found.unknown.append(unknown_of("groups" if name == "offsets" else name, answer))
             else:
                 found.unknown += answer.get("unknown", ())
