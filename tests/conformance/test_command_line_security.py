@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import fencepost
+from fencepost.broker.security.acls import Operation
 from fencepost.client.admin.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from fencepost.client.admin.scram import ScramCredential, ScramMechanism
 from fencepost.small_files import MOST_BYTES
@@ -143,6 +144,65 @@ def test_doctor_tells_the_rights_that_one_has(world: Secured, run: Commands, mon
         "rights: not known: without DESCRIBE on all topics, groups, transactional ids, brokers leave out the objects "
         "that this principal may not see"
     )
+
+
+def test_doctor_tells_the_lag_with_describe_alone_and_names_the_rights_for_the_rest(
+    world: Secured, run: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OffsetFetch and ListOffsets need DESCRIBE; Fetch and DescribeProducers need READ."""
+    user, topic, group, open_id = world.user(), world.name("t"), world.name("g"), world.name("x")
+    with (
+        fencepost.Admin(world.open_address) as admin,
+        fencepost.Producer(world.open_address, transactional_id=open_id) as producer,
+    ):
+        admin.create_topic(topic, 1)
+        admin.alter_group_offsets(group, {(topic, 0): 0})
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send(topic, b"v", partition=0)
+        producer.begin_transaction()
+        producer.send(topic, b"v", partition=0).result(60)
+        with world.connect(ADMIN) as client:
+            described = [(ResourceType.TOPIC, topic), (ResourceType.GROUP, group)]
+            world.grant(client, user, [(Operation.DESCRIBE, kind, name) for kind, name in described])
+        monkeypatch.setenv("FENCEPOST_SASL_USERNAME", user)
+        monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", USERS[user])
+
+        def found() -> dict[tuple[str, str], str]:
+            told = json.loads(run("doctor", "--no-probe", "--json", status=4))["findings"]
+            return {(each["code"], each["name"]): each["words"] + " | " + each["action"] for each in told}
+
+        told = found()
+        assert told["FP502", group].startswith("it has no members and is 3 offsets behind")
+        rights = {
+            name: words.rpartition(" | use a principal with ")[2]
+            for (code, name), words in told.items()
+            if code == "FP002" and name != "rights"
+        }
+        assert rights == {
+            "clock": "DESCRIBE on the cluster",
+            "disks of broker 1": "DESCRIBE on the cluster",
+            "settings": "DESCRIBE_CONFIGS on the topics",
+            "records": "READ on the topics of the groups that are behind",
+            "transactions that hold readers back": "READ on the topics that are held back",
+            "sinks": "DESCRIBE and READ on the decision topic",
+        }
+        (row,) = run.json("groups", "describe", group)["partitions"]
+        assert (row["committed"], row["end"], row["lag"]) == (0, 3, 3)
+        assert row["waits_for"].startswith("an open transaction; which one is not known: ")
+        with world.connect(ADMIN) as client:
+            world.grant(
+                client,
+                user,
+                [
+                    (Operation.READ, ResourceType.TOPIC, topic),
+                    (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic),
+                    (Operation.DESCRIBE, ResourceType.CLUSTER, ""),
+                ],
+            )
+        until(lambda: {name for code, name in found() if code == "FP002"} == {"rights", "sinks"})
+        assert not {code for code, _ in found()} & {"FP401"}, "its transactional id is hidden, so it may be alive"
+        producer.abort_transaction()
 
 
 @pytest.mark.parametrize(

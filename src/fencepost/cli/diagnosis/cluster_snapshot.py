@@ -37,7 +37,7 @@ MOST_PLACES: Final = 50  # partitions of one transaction whose producers are des
 SLOW_EVERY_MS: Final = 30_000
 SLOW_FIELDS: Final = (
     *("silent", "throttled", "log_dirs", "least_in_sync", "clock_ahead_ms", "features", "fences_by_group", "rights"),
-    *("certificates", "damaged"),
+    *("hidden", "certificates", "damaged"),
 )
 
 T = TypeVar("T")

@@ -23,6 +23,15 @@ _UNANSWERED: Final = {
     FailureKind.TOO_OLD: ("FP003", "look at the brokers themselves, or upgrade them"),
     FailureKind.NOT_ASKED: ("FP004", "fencepost doctor asks for everything"),
 }
+_RIGHTS: Final = {  # by the first word of the part; brokers' errors do not name the right
+    "clock": "DESCRIBE on the cluster",
+    "disks": "DESCRIBE on the cluster",
+    "settings": "DESCRIBE_CONFIGS on the topics",
+    "records": "READ on the topics of the groups that are behind",
+    "sinks": "DESCRIBE and READ on the decision topic",
+    "groups": "DESCRIBE on the groups and their topics",
+}
+_READ_TO_FIND_HOLDERS: Final = "READ on the topics that are held back"
 _NO_COORDINATOR: Final = {"transactions": "FP301", "groups": "FP302"}
 _HELD_BY_COORDINATOR: Final = {
     "transactions": "every begin and end of a transaction",
@@ -163,4 +172,8 @@ def _unanswered(each: UnansweredQuestion) -> Finding:
         else each.failure_kind
     )
     code, action = _UNANSWERED[failure_kind]
+    if failure_kind is FailureKind.NOT_ALLOWED:
+        holders = each.part == "transactions that hold readers back"
+        right = _READ_TO_FIND_HOLDERS if holders else _RIGHTS.get(each.part.partition(" ")[0])
+        action = action if right is None else f"use a principal with {right}"
     return Finding(code, ObjectKind.CLUSTER, each.part, f"{each.part}: not known: {each.reason}", action=action)

@@ -24,7 +24,7 @@ from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, AnyN
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import Isolation, TopicPartition
-from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError
+from fencepost.errors import AuthorizationError, DisconnectedError, KafkaError, KafkaTimeoutError
 from fencepost.protocol.messages.metadata import MetadataRequest
 
 __all__ = ["AWAY", "QUICK", "SLOW", "Bounds", "Collector", "DiagnosisCalls", "Turns"]
@@ -75,9 +75,12 @@ class DiagnosisCalls(
         reply = await self._ask_once(node, request, versions, self._deadline(api_timeout_ms))
         return int(reply.throttle_time_ms)
 
-    async def least_in_sync(self, topics: Sequence[str], api_timeout_ms: int) -> dict[str, int]:
-        """Return min.insync.replicas by topic. Topics that may not be described are left out. Raises KafkaError."""
+    async def least_in_sync(
+        self, topics: Sequence[str], api_timeout_ms: int
+    ) -> tuple[dict[str, int], AuthorizationError | None]:
+        """Return min.insync.replicas by topic, and the first refusal. Raises KafkaError."""
         deadline_ms, found = self._deadline(api_timeout_ms), {}
+        refusal: AuthorizationError | None = None
         for begin in range(0, len(topics), MOST_TOPICS):
             asked = {ConfigResource(name): ["min.insync.replicas"] for name in topics[begin : begin + MOST_TOPICS]}
             outcomes = await self._entries_of(asked, deadline_ms, documentation=False)
@@ -85,7 +88,9 @@ class DiagnosisCalls(
                 for entry in entries.values():
                     if entry.value is not None:
                         found[resource.name] = int(entry.value)
-        return found
+            refused = (error for error in outcomes.failed.values() if isinstance(error, AuthorizationError))
+            refusal = refusal or next(refused, None)
+        return found, refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,13 +273,15 @@ class Collector:
     async def _rights(self) -> Mapping[str, Any]:
         operations = await self._calls.authorized_operations(api_timeout_ms=self._patience())
         unknown = []
-        if hidden := await self._calls.hidden_kinds(operations, self._patience()):
+        hidden = await self._calls.hidden_kinds(operations, self._patience())
+        if hidden:
             reason = (
                 f"without DESCRIBE on all {', '.join(hidden)}, brokers leave out the objects that this principal may "
                 "not see"
             )
             unknown.append(UnansweredQuestion("rights", reason, FailureKind.NOT_ALLOWED))
-        return {"rights": None if operations is None else tuple(sorted(operations)), "unknown": unknown}
+        rights = None if operations is None else tuple(sorted(operations))
+        return {"rights": rights, "hidden": tuple(hidden), "unknown": unknown}
 
     async def _coordinators(self, found: _Found) -> Mapping[str, Any]:
         """Look up a coordinator of each kind.
@@ -351,8 +358,9 @@ class Collector:
 
     async def _settings(self, found: _Found) -> Mapping[str, Any]:
         topics: Mapping[str, TopicDescription] = found.get("topics", {})
-        names = sorted(topics)
-        return {"least_in_sync": await self._calls.least_in_sync(names, self._patience()) if names else {}}
+        least, refusal = await self._calls.least_in_sync(sorted(topics), self._patience())
+        unknown = [] if refusal is None else [unknown_of("settings", refusal)]
+        return {"least_in_sync": least, "unknown": unknown}
 
     async def _transactions(self, found: _Found) -> Mapping[str, Any]:
         listed = await self._calls.list_transactions(api_timeout_ms=self._patience())

@@ -95,6 +95,7 @@ class Facts:
         features: Feature levels.
         fences_by_group: False if a broker does not fence transactional offsets by group (KIP-447).
         rights: Operations on the cluster that this principal may perform; None if the brokers do not report them.
+        hidden: Kinds of objects that brokers may hide from this principal.
         certificates: End of the certificate in ms since 1970, by address.
         sinks: Last decisions of Spark sinks.
         sinks_refused: Reason why Spark sinks cannot write exactly once.
@@ -122,6 +123,7 @@ class Facts:
     features: Mapping[str, int] | None = None
     fences_by_group: bool | None = None
     rights: Sequence[AclOperation] | None = None
+    hidden: Sequence[str] = ()
     certificates: Mapping[str, int] = field(default_factory=dict)
     sinks: Sequence[SinkBatch] = ()
     sinks_refused: str | None = None

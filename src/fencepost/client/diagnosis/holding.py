@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from fencepost.client.admin.hanging import HangingTransaction, hanging_of, may_be_committed
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
 from fencepost.client.diagnosis.facts import Facts, UnansweredQuestion
+from fencepost.client.diagnosis.visibility import TRANSACTIONAL_IDS
 from fencepost.client.types import TopicPartition
 
 __all__ = [
@@ -173,6 +174,9 @@ def _held(facts: Facts, known: Mapping[int, TransactionDescription], place: Topi
     missing = next((each for each in facts.unknown if each.part == "transactions"), None)
     if missing is not None:
         return HeldBack(place, at.stable, at.end, Cause.UNKNOWN, first, reason=missing.reason)
+    if transaction is None and TRANSACTIONAL_IDS in facts.hidden:
+        reason = f"its id is hidden from this principal, or it hangs; DESCRIBE on all {TRANSACTIONAL_IDS} tells which"
+        return HeldBack(place, at.stable, at.end, Cause.UNKNOWN, first, reason=reason)
     undecided = undecided_of(hangs, {place: answer}, facts.described.values())
     if undecided:
         owner = facts.described[next(iter(undecided.values()))]

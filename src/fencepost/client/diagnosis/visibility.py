@@ -10,10 +10,12 @@ from fencepost.client.admin.topics import AdminTopics
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
 from fencepost.errors import AuthorizationError
 
-__all__ = ["PROBE", "VisibilityCalls"]
+__all__ = ["PROBE", "TRANSACTIONAL_IDS", "VisibilityCalls"]
 
 PROBE: Final = "fencepost-diagnosis"
 """A name that no client uses. A principal that may describe it sees all objects of its kind, unless rules hide some."""
+
+TRANSACTIONAL_IDS: Final = "transactional ids"
 
 _TOPICS: Final = {
     CoordinatorKind.TRANSACTION: "__transaction_state",
@@ -63,7 +65,7 @@ class VisibilityCalls(AdminTopics, AdminAcls):
         hidden = {
             "topics": await self.hides_topics(api_timeout_ms),
             "groups": await self._hides_groups(operations, api_timeout_ms),
-            "transactional ids": await self.hides_transactions(api_timeout_ms),
+            TRANSACTIONAL_IDS: await self.hides_transactions(api_timeout_ms),
         }
         return [kind for kind, is_hidden in hidden.items() if is_hidden]
 

@@ -340,6 +340,8 @@ def test_who_holds_back_whom_since_when() -> None:
     [
         (held(described=transaction()), Cause.TRANSACTION),
         (held(), Cause.HANGING),
+        (held(hidden=["topics"]), Cause.HANGING),
+        (held(hidden=["transactional ids"]), Cause.UNKNOWN),
         (held(producers={AT: []}), Cause.ENDED),
         (held(producers={AT: [producer(start=-1)]}), Cause.ENDED),
         (held(producers={}), Cause.UNKNOWN),
