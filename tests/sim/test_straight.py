@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -14,6 +14,7 @@ from fencepost.broker.api.records import produce_straight
 from fencepost.broker.api.records.produce_common import CommonProduce, Taken, encode_common_answer
 from fencepost.broker.api.straight import PATHS, Straight, straight_path
 from fencepost.broker.connection import Connection, Core
+from fencepost.protocol.cursor import Buffer
 from fencepost_lab.check import sim_cluster, world
 from fencepost_lab.check.disk import MemoryDisk
 from fencepost_lab.check.options import Profile, SimulationOptions
@@ -57,10 +58,12 @@ def seen(run: Callable[[], object], *, straight: bool) -> Seen:
         if path is None:
             return None
 
-        def counted(core: Core, connection: Connection, frame: memoryview, now_ms: int) -> bool:
-            went = straight and path(core, connection, frame, now_ms)
-            (found.straight if went else found.general)[key] += 1
-            return went
+        def counted(
+            core: Core, connection: Connection, frame: memoryview, now_ms: int, others: Sequence[Buffer]
+        ) -> int:
+            count = path(core, connection, frame, now_ms, others) if straight else 0
+            (found.straight if count else found.general)[key] += count or 1
+            return count
 
         return counted
 

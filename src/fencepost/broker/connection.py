@@ -134,16 +134,21 @@ class Core(BrokerParts, ABC):
         """Encode the response of a call, and send it after the answers of earlier requests."""
 
     @abstractmethod
-    def began(self, connection: Connection, api_key: int, version: int, client_id: str, size: int) -> None:
-        """Count a request of `size` bytes that is being handled."""
+    def began(
+        self, connection: Connection, api_key: int, version: int, client_id: str, size: int, times: int = 1
+    ) -> None:
+        """Count a request that is being handled, or several alike, of `size` bytes together."""
 
     @abstractmethod
     def deliver(self, call: Call, answer: Buffers) -> None:
         """Send the encoded response of a call, after the answers of earlier requests."""
 
     @abstractmethod
-    def answer_at_once(self, connection: Connection, api_key: int, frame: bytes) -> None:
-        """Send the response of the present request, which has no `Call`. The connection has no unanswered `Call`."""
+    def answer_at_once(self, connection: Connection, api_key: int, *frames: bytes) -> None:
+        """Send the responses of the present requests, which have no `Call`.
+
+        The connection has no unanswered `Call`.
+        """
 
     @abstractmethod
     def flush(self, connection: Connection) -> None:

@@ -37,6 +37,7 @@ from fencepost.broker.settings.values import BrokerConfig
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codec import decode_request, write_response
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.fetch_wire import FetchResponse
 from fencepost.protocol.frame import begin_response, decode_request_header, encode_response_head, end_response
@@ -123,40 +124,59 @@ class BrokerCore(Core):
             self.shares.disconnected(now_ms, connection_id)
             self._settle()
 
-    def handle_frame(self, now_ms: int, connection_id: int, frame: memoryview, arrived_ms: int | None = None) -> None:
-        """Handle one request. Invalid bytes close the connection.
+    def handle_frame(
+        self,
+        now_ms: int,
+        connection_id: int,
+        frame: memoryview,
+        arrived_ms: int | None = None,
+        others: Sequence[Buffer] = (),
+    ) -> int:
+        """Handle one request, and maybe some of the others together with it. Invalid bytes close the connection.
 
         Args:
             now_ms: The broker's time.
             connection_id: The connection.
             frame: The request, without its size prefix.
             arrived_ms: Its time of arrival on the steady clock. The default is now.
+            others: The next requests of the connection, which have arrived with it.
+
+        Returns:
+            Number of requests that were handled.
         """
         connection = self._connections.get(connection_id)
         if connection is None:
-            return
+            return 1
         self.now.ms = now_ms
         self.arrived_ms = self.steady_ms() if arrived_ms is None else arrived_ms
         if connection.held is not None:
             connection.held.append(frame)
-            return
-        self.take(connection, frame)
+            return 1
+        count = self.take(connection, frame, others=others)
         if self._advanced:
             self._settle()
+        return count
 
-    def take(self, connection: Connection, frame: memoryview, *, spared: bool = False) -> None:
-        """Handle one frame now. `spared`: no fault rule applies to it."""
+    def take(
+        self, connection: Connection, frame: memoryview, *, spared: bool = False, others: Sequence[Buffer] = ()
+    ) -> int:
+        """Handle one frame now, and maybe some of the others. Return the number of frames that were handled.
+
+        `spared`: no fault rule applies to it.
+        """
         now_ms = self.now.ms
         if self.transactions.unfinished_ids:
             self.follow_up()
         try:
-            if spared or not self._took_straight_path(now_ms, connection, frame):
-                self._handle(now_ms, connection, frame, spared)
+            if not spared and (count := self._take_straight_path(now_ms, connection, frame, others)):
+                return count
+            self._handle(now_ms, connection, frame, spared)
         except MalformedMessage as error:
             self.log_malformed(now_ms, connection, error)
             self.drop(now_ms, connection)
         except Exception as error:  # noqa: BLE001 - a failed request must not end other connections
             self.request_failed(connection, error)
+        return 1
 
     def release(self, connection: Connection, *, spared: bool = False) -> None:
         """Handle the held frames. `spared`: no fault rule applies to the first one."""
@@ -286,14 +306,19 @@ class BrokerCore(Core):
         self.metrics.response_bytes[call.api_key] += size
         call.connection.flush(self._effects)
 
-    def answer_at_once(self, connection: Connection, api_key: int, frame: bytes) -> None:
-        """Send the response of the present request, which has no `Call`. The connection has no unanswered `Call`."""
+    def answer_at_once(self, connection: Connection, api_key: int, *frames: bytes) -> None:
+        """Send the responses of the present requests, which have no `Call`.
+
+        The connection has no unanswered `Call`.
+        """
         kind = api_key, self.arrived_ms
-        self._answered[kind] = self._answered.get(kind, 0) + 1
-        size = len(frame)
+        self._answered[kind] = self._answered.get(kind, 0) + len(frames)
+        size = 0
+        for frame in frames:
+            size += len(frame)
+            self._effects.append(Reply(connection.connection_id, (frame,)))
         connection.made_bytes += size
         self.metrics.response_bytes[api_key] += size
-        self._effects.append(Reply(connection.connection_id, (frame,)))
 
     def unanswered(self, call: Call) -> None:
         """Complete a request without an answer."""
@@ -350,26 +375,33 @@ class BrokerCore(Core):
             self.reset(connection)
         return len(doomed)
 
-    def _took_straight_path(self, now_ms: int, connection: Connection, frame: memoryview) -> bool:
-        """Return true if the straight path of the API handled the request.
+    def _take_straight_path(
+        self, now_ms: int, connection: Connection, frame: memoryview, others: Sequence[Buffer]
+    ) -> int:
+        """Return the number of requests that the straight path of the API handled.
 
         Only the general path supports logins, ACLs, quotas, fault rules and records in doubt. If one of them applies,
-        this returns false.
+        this returns 0.
         """
         path = straight_path(frame[1]) if len(frame) > 1 and not frame[0] else None
         if path is None or connection.login is not None or self.rights.enforced or self.settings.quotas:
-            return False
-        if self.doubts.exist or self._faults.table.requests or not path(self, connection, frame, now_ms):
-            return False
-        self.metrics.straight[frame[1]] += 1
-        return True
+            return 0
+        if self.doubts.exist or self._faults.table.requests:
+            return 0
+        count = path(self, connection, frame, now_ms, others)
+        if count:
+            self.metrics.straight[frame[1]] += count
+        return count
 
-    def began(self, connection: Connection, api_key: int, version: int, client_id: str, size: int) -> None:
-        """Count a request of `size` bytes that is being handled."""
+    def began(
+        self, connection: Connection, api_key: int, version: int, client_id: str, size: int, times: int = 1
+    ) -> None:
+        """Count a request that is being handled, or several alike, of `size` bytes together."""
         if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("%s v%s from %s", SERVED[api_key].name, version, connection.connection_id)
-        self.metrics.requests[api_key] += 1
-        self.metrics.request_bytes[api_key] += _PREFIX_BYTES + size
+            for _ in range(times):
+                _log.debug("%s v%s from %s", SERVED[api_key].name, version, connection.connection_id)
+        self.metrics.requests[api_key] += times
+        self.metrics.request_bytes[api_key] += _PREFIX_BYTES * times + size
         connection.client_id = client_id
 
     def _handle(self, now_ms: int, connection: Connection, frame: memoryview, spared: bool) -> None:

@@ -7,17 +7,21 @@ methods, so a decision stands in one place. The simulator runs histories with an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Final
 
 from fencepost.broker.connection import Connection, Core
+from fencepost.protocol.cursor import Buffer
 
 __all__ = ["PATHS", "Straight", "straight_path"]
 
-Straight = Callable[[Core, Connection, memoryview, int], bool]
-"""Given the core, the connection, the frame and the time in ms: true if the request was handled."""
+Straight = Callable[[Core, Connection, memoryview, int, Sequence[Buffer]], int]
+"""Handles a request, given the core, the connection, the frame, the time in ms, and the next frames of the connection.
+
+It returns the number of requests that it handled: 0, 1, or more if some of the next ones were handled together with it.
+"""
 
 PATHS: Final[dict[int, str]] = {0: "records.produce_straight"}
 """Module below `broker/api`, by API key. It is imported with the API's first request."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Final
@@ -26,14 +27,16 @@ from fencepost.broker.log.fresh_files import FreshFiles
 from fencepost.broker.log.index import RecentBatches
 from fencepost.broker.log.layout import CleanPoint
 from fencepost.broker.log.producers.idempotence import NEWEST_PRODUCE, BatchFacts, ProducerRefusal
+from fencepost.broker.log.producers.joint_append import CheckedBatch, JointAppend
 from fencepost.broker.log.producers.snapshot import LogPosition, SegmentSeal
 from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
+from fencepost.broker.log.producers.snapshot_pace import SnapshotPace
 from fencepost.broker.log.producers.table import ProducerTable, facts_of
 from fencepost.broker.log.read_bounds import ReadBounds, slice_of
 from fencepost.broker.log.recovery import Recovered, aborted_between, claim, keep_indexes, make_durable, recover
 from fencepost.broker.log.recovery_points import RecoveryPoint
 from fencepost.broker.log.results import Appended, CorruptSegment, Duplicate, ReadResult, RecoveryReport, Rejected
-from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.segment import LoadedIndexes, Segment
 from fencepost.broker.log.timestamps import first_at_or_after, newest
 from fencepost.broker.log.validate import Decompress, Flaw, admitted
 from fencepost.protocol.codes import ErrorCode
@@ -48,8 +51,6 @@ from fencepost.protocol.records.walk import section_of
 __all__ = ["PartitionLog"]
 
 _LEADER_EPOCH: Final = 0
-MOST_INDEXED: Final = 2**31 - 1  # most bytes and offsets of a segment, limited by the size of index entries
-_INDEXES_KEPT: Final = 4  # closed segments whose indexes are in memory
 
 _new = tuple.__new__
 
@@ -82,9 +83,9 @@ class PartitionLog:
         self.snapshots = SnapshotKeeper(files, directory, recovered.snapshots)
         self._begin = begin
         self._is_writing = False  # a snapshot is being written, or about to be
-        self._bytes_since_snapshot = self._batches_since_snapshot = 0
+        self._pace = SnapshotPace(self.producers)
         self._recent = RecentBatches()  # of the active segment
-        self._indexed: dict[Segment, None] = {}  # closed segments with indexes in memory, the longest unused first
+        self._loaded = LoadedIndexes()
 
     @classmethod
     def open(
@@ -177,10 +178,27 @@ class PartitionLog:
         size = LENGTH_PREFIX_BYTES + header.batch_length
         if (refused := self._write(parts, size, last_offset, timestamp_ms, now_ms)) is not None:
             return refused
+        self._note(last_offset, timestamp_ms, size)
         if facts is not None:
             producers.note_batch(facts, base_offset, last_offset, timestamp_ms, state)
-        self._appended()
+        self._appended(size)
         return _new(Appended, (base_offset, last_offset, append_time, self.log_start_offset, unknown, earlier))
+
+    def append_together(self, batches: Sequence[CheckedBatch], now_ms: int, *, produce_version: int) -> list[Appended]:
+        """Append the first ones with one write, as `append` does one by one. `append` must take the others.
+
+        Return their results: none if the write fails. See `JointAppend`.
+        """
+        joint = JointAppend(self.config, self.producers, self.segments[-1], self.log_start_offset)
+        if self.read_only or not joint.take(batches, now_ms, produce_version, *self._pace.room(self.config)):
+            return []
+        if self._write(joint.parts, joint.size, joint.end_offset - 1, joint.newest_ms, now_ms) is not None:
+            return []
+        for last_offset, timestamp_ms, size in joint.batches:
+            self._note(last_offset, timestamp_ms, size)
+        self.producers.keep(joint.drafts)
+        self._appended(joint.size, len(joint.batches))
+        return joint.results
 
     def append_internal(
         self, records: Pairs, now_ms: int, *, producer_id: int = -1, producer_epoch: int = -1
@@ -206,9 +224,10 @@ class PartitionLog:
         last = first + len(records) - 1
         if (refused := self._write((batch,), len(batch), last, now_ms, now_ms)) is not None:
             return refused
+        self._note(last, now_ms, len(batch))
         if facts is not None:
             self.producers.note_batch(facts, first, last, now_ms)
-        self._appended()
+        self._appended(len(batch))
         return _new(Appended, (first, last, -1, self.log_start_offset, False, False))
 
     def append_marker(
@@ -242,11 +261,12 @@ class PartitionLog:
         )
         if (refused := self._write((batch,), len(batch), offset, now_ms, now_ms)) is not None:
             return refused
+        self._note(offset, now_ms, len(batch))
         durable, marker = self.config.fsync != "commit", Marker(commit, coordinator_epoch)
         aborted = self.producers.note_marker(producer_id, producer_epoch, marker, offset, now_ms, durable=durable)
         if aborted is not None:
             self.failure = self.segments[-1].note_aborted(aborted) or self.failure
-        self._appended()
+        self._appended(len(batch))
         return _new(Appended, (offset, offset, -1, self.log_start_offset, False, False))
 
     def fence(self, producer_id: int, epoch: int) -> None:
@@ -256,20 +276,16 @@ class PartitionLog:
     def _refused(self, verdict: ProducerRefusal) -> Rejected:
         return Rejected(verdict.code, verdict.log_start or self.log_start_offset, verdict.message)
 
-    def _write(
-        self, parts: tuple[Buffer, ...], size: int, last_offset: int, timestamp: int, now_ms: int
-    ) -> Rejected | None:
-        """Write the parts of one batch at the end of the log. Return None on success.
-
-        The batch has its offset. The caller updates the producer state.
-        """
+    def _write(self, parts: Sequence[Buffer], size: int, last: int, timestamp: int, now_ms: int) -> Rejected | None:
+        """Write batches that have their offsets. The caller then calls `_note`, and `_appended` at last."""
         if self.has_failed_sync or (self._torn and not self._cut_failed_append()):
             return self._storage_error()
-        segment = self.segments[-1]
+        segment, config = self.segments[-1], self.config
         try:
             if self._point is not None and not self._point.has_places:
                 self._point.take_places()
-            if segment.size and self._must_roll(segment, size, last_offset, timestamp, now_ms):
+            time_ms = timestamp if timestamp >= 0 else now_ms
+            if segment.size and segment.must_end(config, size, last, time_ms) and self._may_roll(segment, size, last):
                 segment = self._roll()
             segment.log.append(*parts)
         except CorruptSegment as error:
@@ -280,24 +296,23 @@ class PartitionLog:
             self._torn = True
             self._cut_failed_append()
             return self._storage_error()
-        position, segment.size = segment.size, segment.size + size
         segment.touched_ms = now_ms
+        return None
+
+    def _note(self, last_offset: int, timestamp: int, size: int) -> None:
+        """Add a batch that was written to the log's end, and index it."""
+        segment = self.segments[-1]
+        position, segment.size = segment.size, segment.size + size
         self.log_end_offset = segment.next_offset = last_offset + 1
         segment.note(last_offset, timestamp, position, size, self.config.index_interval_bytes)
         self._recent.add(last_offset, position)
-        self._bytes_since_snapshot += size
-        return None
 
-    def _appended(self) -> None:
+    def _appended(self, size: int, batches: int = 1) -> None:
         """Take a snapshot if one is due, after the producer state was updated."""
-        if self.config.fsync != "commit":
+        config = self.config
+        if config.fsync != "commit":
             self._advance(self.log_end_offset)
-        self._batches_since_snapshot += 1
-        batches, config = self._batches_since_snapshot, self.config
-        # a snapshot writes all producers, so more of them need a longer interval
-        if self._bytes_since_snapshot > config.snapshot_interval_bytes or (
-            batches > config.snapshot_interval_batches and batches > len(self.producers)
-        ):
+        if self._pace.add(size, batches, config):
             self.prepare_snapshot()
 
     def _storage_error(self) -> Rejected:
@@ -314,17 +329,10 @@ class PartitionLog:
         self._torn = False
         return True
 
-    def _must_roll(self, segment: Segment, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
-        grown, config = segment.size + size, self.config
-        if grown > MOST_INDEXED or last_offset - segment.base_offset > MOST_INDEXED:
-            return True
-        if grown <= config.segment_bytes and len(segment.offsets.ends) * 8 < config.segment_index_bytes:
-            first = segment.first_timestamp if segment.first_timestamp >= 0 else segment.first_batch_timestamp()
-            if first < 0 or (timestamp if timestamp >= 0 else now_ms) - first <= config.segment_ms:
-                return False
-        # Rolling before the first sync needs a sync of the directory. The segment grows instead, so that no request
-        # waits here.
-        return config.fsync == "never" or not self._is_unnamed(segment)
+    def _may_roll(self, segment: Segment, size: int, last_offset: int) -> bool:
+        # Rolling before the first sync needs a sync of the directory. The segment grows instead: no request waits here.
+        has_name = self.config.fsync == "never" or not self._is_unnamed(segment)
+        return has_name or not segment.can_address(size, last_offset)
 
     def _is_unnamed(self, segment: Segment) -> bool:
         """Return true if a loss of power may take the name of the log's only segment."""
@@ -431,11 +439,11 @@ class PartitionLog:
                 self._sync_now()
         except OSError as error:  # the append itself has succeeded; the entries stay in memory for the next attempt
             self.failure = error
-            self._bytes_since_snapshot = self._batches_since_snapshot = 0
+            self._pace.restart()
 
     def _take_snapshot(self) -> None:
         """Prepare a snapshot of the present state. Indexes have been flushed."""
-        self._bytes_since_snapshot = self._batches_since_snapshot = 0
+        self._pace.restart()
         files = [file for segment in self.segments[-2:] for file in segment.index_files()]
         last = self.segments[-1]
         seals = tuple(SegmentSeal(each.base_offset, *each.aborted_seal(), each.top_timestamp) for each in self.segments)
@@ -509,14 +517,9 @@ class PartitionLog:
         return segment.locate(offset)
 
     def _use_indexes(self, segment: Segment) -> None:
-        """Load the segment's indexes; only a few closed segments keep theirs in memory. Raises OSError."""
+        """Note a use of the segment's indexes. Raises OSError."""
         if segment is not self.segments[-1]:
-            self._indexed.pop(segment, None)
-            self._indexed[segment] = None
-            if len(self._indexed) > _INDEXES_KEPT:
-                oldest = next(iter(self._indexed))
-                del self._indexed[oldest]
-                oldest.unload_indexes()
+            self._loaded.use(segment)
 
     def aborted_between(self, from_offset: int, to_offset: int) -> list[Aborted]:
         """Return the transactions aborted in from_offset <= offset < to_offset. Raises OSError, CorruptSegment."""

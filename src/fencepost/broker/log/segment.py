@@ -7,11 +7,12 @@ batch is read only where its CRC must be checked.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.log.aborted import Aborted, AbortedIndex
 from fencepost.broker.log.batch_walk import ANYWHERE, LEADER_EPOCH, BatchWalk, Hole, SegmentBounds, Whole
+from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.index import OffsetIndex, TimeIndex
 from fencepost.broker.log.layout import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
 from fencepost.broker.log.results import CorruptSegment
@@ -27,13 +28,15 @@ from fencepost.protocol.records.batch import (
     parse_header,
 )
 
-__all__ = ["Segment", "WholeBytes"]
+__all__ = ["LoadedIndexes", "Segment", "WholeBytes"]
 
 _CHUNK_BYTES = 1 << 20
 _REBUILD_INTERVAL_BYTES = 4096
 _WALK_BYTES = 8192  # enough to step over one interval of the sparse index
 # most entries of a segment that stay in memory; every read_committed fetch reads those of all later segments
 _ABORTED_KEPT = 256
+_INDEXES_KEPT: Final = 4  # closed segments whose indexes are in memory
+MOST_INDEXED: Final = 2**31 - 1  # most bytes and offsets of a segment, limited by the size of index entries
 
 
 class WholeBytes(NamedTuple):
@@ -238,6 +241,28 @@ class Segment:
     def index_batch(self, header: BatchHeader, position: int, size: int, interval_bytes: int) -> None:
         """Index a batch at `position` of the log."""
         self.note(header.base_offset + header.last_offset_delta, header.max_timestamp, position, size, interval_bytes)
+
+    def can_address(self, size: int, last_offset: int) -> bool:
+        """Return true if index entries have room for the position and the offset after `size` more bytes."""
+        return self.size + size <= MOST_INDEXED and last_offset - self.base_offset <= MOST_INDEXED
+
+    def must_end(self, config: LogConfig, size: int, last_offset: int, time_ms: int, batches: int = 0) -> bool:
+        """Return true if the segment, which is not empty, is too large or too old for a batch. Raises OSError.
+
+        Args:
+            config: The limits.
+            size: Bytes of the batch, and of other batches before it that are not in the segment yet.
+            last_offset: Last offset of the batch.
+            time_ms: Timestamp of the batch, or time of the append.
+            batches: Number of the other batches.
+        """
+        grown = self.size + size
+        if grown > config.segment_bytes or grown > MOST_INDEXED or last_offset - self.base_offset > MOST_INDEXED:
+            return True
+        if (len(self.offsets.ends) + batches) * 8 >= config.segment_index_bytes:
+            return True
+        first = self.first_timestamp if self.first_timestamp >= 0 else self.first_batch_timestamp()
+        return first >= 0 and time_ms - first > config.segment_ms
 
     def note(self, last_offset: int, timestamp: int, position: int, size: int, interval_bytes: int) -> None:
         """Index a batch, given by its parts."""
@@ -506,3 +531,19 @@ class Segment:
         self.close()
         for suffix in (INDEX, TIME_INDEX, TXN_INDEX, LOG):
             self._files.remove(self.stem + suffix + self._suffix)
+
+
+class LoadedIndexes:
+    """Only a few closed segments keep their indexes in memory: those that were used last."""
+
+    def __init__(self) -> None:
+        self._segments: dict[Segment, None] = {}  # the longest unused first
+
+    def use(self, segment: Segment) -> None:
+        """Note that the indexes of a closed segment are used. Raises OSError."""
+        self._segments.pop(segment, None)
+        self._segments[segment] = None
+        if len(self._segments) > _INDEXES_KEPT:
+            oldest = next(iter(self._segments))
+            del self._segments[oldest]
+            oldest.unload_indexes()

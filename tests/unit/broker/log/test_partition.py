@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from fencepost.broker.disk.changes import carry_out
-from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog, Rejected, partition
+from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog, Rejected, segment
 from fencepost.broker.log.removing import moving, retaining
 from fencepost.protocol.records.batch import parse_header, seal
 from fencepost_lab.check.disk import MemoryDisk
@@ -430,7 +430,7 @@ def test_segments_roll_by_size_and_by_time() -> None:
 
 def test_a_log_whose_sync_stalls_rolls_before_its_indexes_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its only segment grows beyond segment.bytes until the first sync, but its index has 31 bits for a position."""
-    monkeypatch.setattr(partition, "MOST_INDEXED", 5 * len(GOOD))
+    monkeypatch.setattr(segment, "MOST_INDEXED", 5 * len(GOOD))
     log = opened(LogConfig(fsync="commit", segment_bytes=3 * len(GOOD)))
     bases = []
     for _ in range(9):

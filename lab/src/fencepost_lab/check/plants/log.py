@@ -131,8 +131,8 @@ def high_watermark_before_the_sync(patches: Patches) -> None:
     """Readers receive records that a power loss can still remove."""
     original = PartitionLog._appended
 
-    def early(self: PartitionLog) -> None:
-        original(self)
+    def early(self: PartitionLog, size: int, batches: int = 1) -> None:
+        original(self, size, batches)
         self._advance(self.log_end_offset)
 
     patches.setattr(PartitionLog, "_appended", early)

@@ -7,6 +7,7 @@ it changes anything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import Appended
 from fencepost.broker.log.validate import Flaw, header_of
 from fencepost.broker.topics.topic import Partition, Topic
+from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest, ProduceResponse
 from fencepost.protocol.records.batch import CODEC_MASK, TRANSACTIONAL, BatchHeader
 
@@ -34,31 +36,92 @@ _API_KEY = 0
 _ANSWERED = (-1, 1)
 """The values of acks whose requests are answered."""
 _FIRST_WITH_ALL_CODECS = 7
+_PRODUCE = b"\x00\x00"
+_MOST_TOGETHER_BYTES = 256 * 1024
+"""Most bytes of requests that are handled together."""
 
 
 _Target = tuple[CommonBatch, BatchHeader, Partition, PartitionLog]
 """A batch, and the partition to which it is appended."""
 
 
-def take(core: Core, connection: Connection, frame: memoryview, now_ms: int) -> bool:
-    """Handle the request. If the handler must do it, change nothing and return false."""
+def take(core: Core, connection: Connection, frame: memoryview, now_ms: int, others: Sequence[Buffer]) -> int:
+    """Handle the request, and those of `others` that follow it in the same partition. Return their number.
+
+    If the handler must do it, change nothing and return 0.
+    """
     asked = read_common(frame)
     if asked is None or asked.acks not in _ANSWERED:
-        return False
+        return 0
     targets = _targets(core, asked)
     if targets is None:
-        return False
+        return 0
     enlisted = None
     if targets[0][1].attributes & TRANSACTIONAL:
         if asked.transactional_id is None:
-            return False
+            return 0
         enlisted = _enlisted(core, now_ms, asked, asked.transactional_id, targets)
         if enlisted.reply.error_code:
-            return False
+            return 0
     size = len(frame)
+    if others and enlisted is None and len(targets) == 1:
+        count = _take_together(core, connection, size, now_ms, asked, targets[0], others)
+        if count:
+            return count
     core.began(connection, _API_KEY, asked.version, asked.client_id or "", size)
     _append(core, connection, size, now_ms, asked, targets, enlisted)
-    return True
+    return 1
+
+
+def _take_together(
+    core: Core,
+    connection: Connection,
+    size: int,
+    now_ms: int,
+    asked: CommonProduce,
+    target: _Target,
+    others: Sequence[Buffer],
+) -> int:
+    """Append a batch together with those of the next requests for the same partition, and answer them.
+
+    Return the number of requests. If `PartitionLog.append` must take the first, change nothing and return 0.
+    """
+    if _must_wait(core, connection):
+        return 0
+    (topic, index, records, _, checked), header, partition, log = target
+    if checked is None:
+        return 0
+    version, client_id = asked.version, asked.client_id
+    total, requests, sizes, batches = size, [asked], [size], [(records, header, checked)]
+    for frame in others:
+        total += len(frame)
+        if frame[:2] != _PRODUCE or total > _MOST_TOGETHER_BYTES:
+            break
+        other = read_common(memoryview(frame))
+        if other is None or other.acks not in _ANSWERED or len(other.batches) != 1:
+            break
+        other_topic, other_index, records, other_header, checked = other.batches[0]
+        if other_index != index or other_topic != topic or other_header is None or checked is None:
+            break
+        if other_header.attributes & TRANSACTIONAL or other.version != version or other.client_id != client_id:
+            break
+        requests.append(other)
+        sizes.append(len(frame))
+        batches.append((records, other_header, checked))
+    results = log.append_together(batches, now_ms, produce_version=version) if len(batches) > 1 else []
+    if not results:
+        return 0
+    core.durability.appended(partition)
+    if core.failed_writes.failing:
+        core.failed_writes.written(partition.directory)
+    count, answers, wrote = len(results), list[bytes](), partition.topic.traffic.wrote
+    for request, (_, header, _), result in zip(requests, batches, results, strict=False):
+        base_offset, _, append_time_ms, start, _, _ = result
+        wrote(header)
+        answers.append(encode_common_answer(request, [(topic, index, base_offset, append_time_ms, start)]))
+    core.began(connection, _API_KEY, version, client_id or "", sum(sizes[:count]), count)
+    core.answer_at_once(connection, _API_KEY, *answers)
+    return count
 
 
 def _targets(core: Core, asked: CommonProduce) -> list[_Target] | None:

@@ -121,6 +121,19 @@ class ProducerState:
         self.batches: list[LastBatch] = []  # the last five, oldest first
         self.shrunk = False  # expired: only (producer id, epoch, last sequence) remains
 
+    def copy(self) -> ProducerState:
+        """Return an equal state that can be changed independently."""
+        copied = ProducerState(self.producer_id, self.epoch)
+        copied.coordinator_epoch = self.coordinator_epoch
+        copied.last_timestamp_ms = self.last_timestamp_ms
+        copied.txn_first_offset = self.txn_first_offset
+        copied.last_sequence = self.last_sequence
+        copied.last_offset, copied.last_offset_delta = self.last_offset, self.last_offset_delta
+        copied.seen = self.seen
+        copied.batches = self.batches.copy()
+        copied.shrunk = self.shrunk
+        return copied
+
     def facts(self) -> tuple[object, ...]:
         """Return the complete state as a comparable value."""
         return tuple(getattr(self, name) if name != "batches" else tuple(self.batches) for name in self.__slots__)

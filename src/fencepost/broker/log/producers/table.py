@@ -59,6 +59,17 @@ class ProducerTable:
             return ended_of(producer_id, self._ended[producer_id])
         return state
 
+    def draft(self, producer_id: int) -> ProducerState | None:
+        """Return a copy of the producer's state, or None if it has none or only an epoch. See `keep`."""
+        state = self._states.get(producer_id)
+        return None if state is None else state.copy()
+
+    def keep(self, drafts: Mapping[int, ProducerState]) -> None:
+        """Replace the states by drafts that were changed for appended batches, none of them transactional."""
+        self._states.update(drafts)
+        for producer_id in drafts if self.awaited else ():
+            self.awaited.pop(producer_id, None)
+
     def _known(self, producer_id: int, found: ProducerState | None = None) -> ProducerState:
         """Return a state that may be changed. `found`: the result of `get`, if known."""
         state = self._states.get(producer_id)
