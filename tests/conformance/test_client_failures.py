@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -122,3 +123,30 @@ def test_a_callback_cannot_wait_for_a_delivery(broker: BrokerUnderTest) -> None:
         producer.send(topic, b"first", on_delivery=told)
         producer.flush()
     assert len(refused) == 3
+
+
+@pytest.mark.parametrize("call", ["delete_records", "describe_producers", "alter_group_offsets", "create_partitions"])
+@pytest.mark.parametrize("exists", [True, False], ids=["partition", "topic"])
+def test_a_call_about_a_missing_topic_or_partition_fails_after_the_time_for_news(
+    broker: BrokerUnderTest, call: str, exists: bool
+) -> None:
+    topic, group = broker.name("t"), broker.name("g")
+    with fencepost.Admin(broker.bootstrap_servers, topic_metadata_propagation_max_ms=300) as admin:
+        if exists:
+            admin.create_topic(topic, 1)
+        calls: dict[str, Callable[[], object]] = {
+            "delete_records": lambda: admin.delete_records({(topic, 7): 0}),
+            "describe_producers": lambda: admin.describe_producers([(topic, 7)]),
+            "alter_group_offsets": lambda: admin.alter_group_offsets(group, {(topic, 7): 0}),
+            "create_partitions": lambda: admin.create_partitions(broker.name("other"), 3),
+        }
+        with pytest.raises(UnknownTopicOrPartitionError) as raised:
+            calls[call]()
+        assert not raised.value.outcome_unknown
+
+
+def test_a_commit_to_a_missing_topic_fails_after_the_time_for_news(broker: BrokerUnderTest) -> None:
+    settings: dict[str, Any] = {"group_id": broker.name("g"), "topic_metadata_propagation_max_ms": 300}
+    consumer = fencepost.Consumer(broker.bootstrap_servers, **settings)
+    with consumer, pytest.raises(UnknownTopicOrPartitionError):
+        consumer.commit({(broker.name("missing"), 0): 5})

@@ -340,8 +340,7 @@ class Cluster:
                 if believed_ms is None:
                     believed_ms = min(now_ms + self.config.topic_metadata_propagation_max_ms, deadline_ms)
                 deadline_ms = min(deadline_ms, believed_ms)
-            instead = None if believed_ms is None else answer
-            await self.pause(attempt, deadline_ms, operation, answer or error, instead)
+            await self.pause(attempt, deadline_ms, operation, answer or error, None if believed_ms is None else answer)
             attempt += 1
 
     async def pause(
@@ -520,8 +519,8 @@ class Cluster:
 
         try:
             return await self.until_answered(operation, ask, deadline_ms, target=target, api_key=message.API_KEY)
-        except KafkaTimeoutError as timeout:
-            timeout.outcome_unknown = timeout.outcome_unknown or unknown
+        except (KafkaTimeoutError, UnknownTopicOrPartitionError) as gave_up:
+            gave_up.outcome_unknown = gave_up.outcome_unknown or unknown
             raise
 
     async def until_answered(
@@ -539,13 +538,19 @@ class Cluster:
         Raises KafkaTimeoutError with the last error as cause, and errors that a retry cannot heal.
         """
         attempt = 0
+        absent_ms = 0  # start of the first attempt that found no topic or no partition
         last_error: KafkaError | None = None  # of the broker; without one, of the last failure other than a timeout
         while True:
+            asked_ms = self.runtime.now_ms()
             try:
                 answer = await ask()
             except KafkaError as error:
                 if not self._may_pass(api_key, error, target):
                     raise
+                if isinstance(error, UnknownTopicOrPartitionError) and api_key not in retry.OUTLAST_ABSENCE:
+                    absent_ms = absent_ms or asked_ms
+                    if self.runtime.now_ms() - absent_ms >= self.config.topic_metadata_propagation_max_ms:
+                        raise
                 late = isinstance(error, KafkaTimeoutError)
                 if error.code is not None or last_error is None or (last_error.code is None and not late):
                     last_error = error
@@ -573,19 +578,16 @@ class Cluster:
         if error.code is not None:
             return self._next(api_key, error.code, target)
         if isinstance(error, (DisconnectedError, KafkaTimeoutError)):
-            self._lost(target)
+            if isinstance(target, Coordinator):
+                self.forget_coordinator(target)
             return True
         return False
-
-    def _lost(self, target: Target) -> None:
-        if isinstance(target, Coordinator):
-            self.forget_coordinator(target)
 
     def _next(self, api_key: int, code: int, target: Target) -> bool:
         """Return true if a retry may help after `code`. Drops metadata that the code shows to be outdated."""
         step = retry.action(api_key, code)
-        if step is Action.REFRESH_COORDINATOR:
-            self._lost(target)
+        if step is Action.REFRESH_COORDINATOR and isinstance(target, Coordinator):
+            self.forget_coordinator(target)
         elif step is Action.REFRESH_LEADER and isinstance(target, Controller):
             self.controller_id = -1
         return step in RETRIABLE

@@ -44,6 +44,9 @@ class Action(IntEnum):
 
 RETRIABLE: Final = frozenset({Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR})
 
+OUTLAST_ABSENCE: Final = frozenset({PRODUCE, FETCH, METADATA, ADD_PARTITIONS_TO_TXN, TXN_OFFSET_COMMIT})
+"""Requests that are repeated until their deadline for a missing topic. Others: `topic_metadata_propagation_max_ms`."""
+
 # For every request.
 COMMON: Final[dict[int, Action]] = {
     E.NONE: Action.OK,
