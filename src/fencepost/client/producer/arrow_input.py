@@ -26,9 +26,10 @@ from fencepost.client.producer.partitioner import (
 )
 from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError, RecordRejectedError
-from fencepost.protocol.records.arrow import encode_arrow, numbers, valid_rows
+from fencepost.protocol.records.arrow import as_milliseconds, encode_arrow, numbers, valid_rows
 from fencepost.protocol.records.batch import HEADER_BYTES
 
+COLUMNS: Final = ("key", "value", "headers", "timestamp")  # those that become parts of a record
 PIECE_BYTES: Final = 4 * 1024 * 1024
 FRAMING_BYTES: Final = 6  # estimated bytes of a record on the wire, beyond Arrow's own offsets
 
@@ -47,13 +48,20 @@ def check_table(data: pa.RecordBatch | pa.Table, partition: Int32 | None) -> pa.
     table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
     if "value" not in table.column_names:
         raise ConfigurationError(f"the data has no column 'value', only {', '.join(table.column_names)}")
-    known = [name for name in ("key", "value", "headers", "timestamp") if name in table.column_names]
+    for name in (*COLUMNS, "partition"):
+        _check_once(table, name)
+    known = [name for name in COLUMNS if name in table.column_names]
     chosen = table.select(known)
     if partition is not None:
         return chosen.append_column("partition", numbers(np.full(len(table), partition, np.int32)))
     if "partition" in table.column_names:
         return chosen.append_column("partition", _numbers_of_partitions(table.column("partition")))
     return chosen
+
+
+def _check_once(table: pa.Table, name: str) -> None:
+    if table.column_names.count(name) > 1:
+        raise ConfigurationError(f"the data has more than one column {name!r}")
 
 
 def _numbers_of_partitions(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -68,6 +76,7 @@ def by_topic(data: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, pa.Table]]:
     table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
     if "topic" not in table.column_names:
         raise ConfigurationError("neither a topic nor a column 'topic' was given")
+    _check_once(table, "topic")
     topics = table.column("topic")
     if topics.null_count:
         raise ConfigurationError("the column 'topic' has nulls")
@@ -131,7 +140,7 @@ def _encode(table: pa.Table, target: Target, config: ProducerConfig) -> list[byt
     if timestamps is None:
         timestamps = target.timestamp_ms
     elif timestamps.null_count:
-        timestamps = pc.fill_null(_as_milliseconds(timestamps), target.timestamp_ms)
+        timestamps = pc.fill_null(as_milliseconds(timestamps), target.timestamp_ms)
     return encode_arrow(
         column("key"),
         column("value"),
@@ -157,12 +166,6 @@ def _even_share(table: pa.Table, most: int) -> int:
     size = table.nbytes + FRAMING_BYTES * len(table)
     batches = -(-size // most)
     return min(most, int(size // batches * 1.02) + HEADER_BYTES + RECORD_OVERHEAD)
-
-
-def _as_milliseconds(timestamps: Any) -> Any:
-    if pa.types.is_timestamp(timestamps.type):
-        return timestamps.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-    return timestamps.cast(pa.int64())
 
 
 def _choose(table: pa.Table, target: Target, config: ProducerConfig) -> npt.NDArray[np.int32] | None:

@@ -20,6 +20,7 @@ from fencepost.protocol.records.sealing import MAX_BATCH_BYTES
 
 __all__ = [
     "HEADERS_TYPE",
+    "as_milliseconds",
     "column_to_arrow",
     "columns_to_arrow",
     "encode_arrow",
@@ -322,16 +323,27 @@ def _header_sections(array: Any) -> Spans:
     return sections if len(sections.blob) else ALL_NULL
 
 
+def as_milliseconds(timestamps: Any) -> Any:
+    """Return an array of timestamps, or of whole milliseconds, as int64. Fractions of a millisecond are cut off.
+
+    Raises TypeError for another type, and pyarrow.ArrowInvalid for seconds that do not fit in 64 bits as milliseconds.
+    """
+    kind = timestamps.type
+    if pa.types.is_timestamp(kind):
+        return timestamps.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s").cast(pa.int64())
+    if pa.types.is_null(kind):
+        return timestamps.cast(pa.int64())
+    if not pa.types.is_int64(kind):
+        raise TypeError(f"timestamps must be timestamp or int64 (ms), not {kind}")
+    return timestamps
+
+
 def _milliseconds(timestamps: Any) -> Any:
     if isinstance(timestamps, int):
         return np.array([timestamps], np.int64)
     if isinstance(timestamps, np.ndarray):
         return np.ascontiguousarray(timestamps, np.int64)
-    array = _one_array(timestamps)
+    array = as_milliseconds(_one_array(timestamps))
     if array.null_count:
         raise ValueError("a timestamp is null")
-    if pa.types.is_timestamp(array.type):
-        array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
-    elif not pa.types.is_int64(array.type):
-        raise TypeError(f"timestamps must be timestamp or int64 (ms), not {array.type}")
     return np.frombuffer(array.buffers()[1], np.int64, len(array), array.offset * 8)

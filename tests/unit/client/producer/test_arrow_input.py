@@ -8,10 +8,13 @@ import sys
 import pyarrow as pa
 import pytest
 
+import fencepost
 from fencepost.client.producer.arrow_input import PIECE_BYTES, Target, encode_table, in_pieces
 from fencepost.client.producer.partitioner import Sticky
 from fencepost.config import ProducerConfig
+from fencepost.errors import ConfigurationError, ProduceFailedError
 from fencepost.protocol.records.decoding import decode_batches
+from fencepost.testing import read_all
 
 
 def table(rows: int, size: int) -> pa.Table:
@@ -85,3 +88,41 @@ print(len(sent) > 1, "pandas" in sys.modules)
     pytest.importorskip("pandas")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split() == ["True", "False"]
+
+
+def refused(rows: pa.Table, topic: str | None = "t") -> str:
+    """Send rows that must be refused. Return the error."""
+    with fencepost.Broker() as broker, fencepost.Producer(broker.bootstrap_servers) as producer:
+        try:
+            producer.send_arrow(topic, rows).result(10)
+        except (ConfigurationError, ProduceFailedError) as error:
+            return str(error)
+    pytest.fail("the rows were sent")
+
+
+@pytest.mark.parametrize("column", ["value", "key", "headers", "timestamp", "partition", "topic"])
+def test_a_column_that_is_there_twice_is_refused_by_name(column: str) -> None:
+    names = ["value", column, column] if column != "value" else ["value", "value"]
+    rows = pa.Table.from_arrays([pa.array([b"a"], pa.binary())] * len(names), names=names)
+    assert f"more than one column '{column}'" in refused(rows, None if column == "topic" else "t")
+
+
+@pytest.mark.parametrize("nulls", [[], [None]], ids=["", "with nulls"])
+def test_timestamps_that_do_not_fit_are_refused(nulls: list[None]) -> None:
+    times = pa.array([*nulls, 2**62], pa.timestamp("s"))  # in milliseconds a multiple of 2**64
+    assert "out of bounds" in refused(pa.table({"value": [b"a"] * len(times), "timestamp": times}))
+
+
+@pytest.mark.parametrize("nulls", [[], [None]], ids=["", "with nulls"])
+def test_numbers_of_another_width_are_no_timestamps(nulls: list[None]) -> None:
+    times = pa.array([*nulls, 5], pa.int32())
+    error = refused(pa.table({"value": [b"a"] * len(times), "timestamp": times}))
+    assert "timestamps must be timestamp or int64" in error
+
+
+def test_a_column_of_nulls_without_a_type_has_the_time_of_sending() -> None:
+    rows = pa.table({"value": [b"a"], "timestamp": pa.nulls(1)})
+    with fencepost.Broker() as broker, fencepost.Producer(broker.bootstrap_servers) as producer:
+        assert producer.send_arrow("t", rows).result(10)
+        (record,) = read_all(broker, "t")
+    assert record.timestamp_ms > 1_700_000_000_000
