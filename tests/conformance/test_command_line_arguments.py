@@ -71,6 +71,9 @@ NUMBERS = {
     "produce t -X fetch.max.bytes=1": "fetch.max.bytes",
     "consume t -X fetch.max.bytes=many": "'many'",
     "topics list --command-config /no/such/file": "/no/such/file",
+    "consume t --from 1969-12-31T23:59:59.999Z": "is a time before 1970",  # in ms it is -1, the end for Kafka
+    "consume t --to 1969-12-31T23:59:59.998+00:00": "is a time before 1970",
+    "groups reset-offsets g --topic t --yes --to 1900-01-01": "is a time before 1970",
     "consume t --output t.csv": "the name must end in the suffix of",
     "produce t --input t.csv": "the name must end in the suffix of",
 }

@@ -39,6 +39,9 @@ def position_of(text: str, option: str) -> Position:
     if text.removeprefix("-").isdecimal() and text.isascii():
         return Offset(int(text))
     try:
-        return Point(round(datetime.fromisoformat(text).timestamp() * 1000))
+        timestamp = round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
         raise typer.BadParameter(f"{text!r} is none of {POSITIONS}", param_hint=option) from error
+    if timestamp < 0:  # Kafka reads -1 as the end, -2 as the beginning
+        raise typer.BadParameter(f"{text!r} is a time before 1970", param_hint=option)
+    return Point(timestamp)
