@@ -167,9 +167,11 @@ def test_offsets_and_records(broker: BrokerUnderTest, admin: fencepost.Admin) ->
         seen = [found(each) for each in specs]
         before = kit.partition("t", 0, 2)
         deleted = outcomes(kit, own.delete_records([before]), lambda result: result.low_watermark)
-        return seen, list(deleted.values()), found(spec.earliest())
+        beyond = outcomes(kit, own.delete_records([kit.partition("t", 0, 99)]))
+        return seen, list(deleted.values()), found(spec.earliest()), list(beyond.values())
 
-    seen, deleted, earliest = both(broker, admin, program)
+    seen, deleted, earliest, beyond = both(broker, admin, program)
+    assert beyond == ["OFFSET_OUT_OF_RANGE"]
     assert [each[0] for each in seen] == [0, 5, 4, 3, -1]
     assert (deleted, earliest[0]) == ([2], 2)
 

@@ -77,6 +77,10 @@ _NO_BROKER: Final = "without a broker the code is `_TIMED_OUT` instead of `_TRAN
 _OWN_CALL: Final = f"creates no topic; `orig_broker_id` is -1; {_NO_BROKER}"
 _NO_LOGIN = "raises a UsageError for a client that does not log in with PLAIN or SCRAM"
 _BUILT: Final = "`build()` returns confluent-kafka's own object; called directly, it raises their SerializationError"
+_MISSING = (
+    "a missing topic or partition may take topic.metadata.propagation.max.ms (30 s); the code is UNKNOWN_TOPIC_OR_PART "
+    "instead of _NOENT"
+)
 _NO_FUTURE_CHANGE: Final = "the result comes when all brokers show the change"
 DIFFERENCES: Final[Mapping[str, str]] = {
     "KafkaError": "texts differ, codes and flags do not; raise a KafkaException, because it is no exception itself",
@@ -125,7 +129,10 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "Consumer.subscribe": "with several names of which one is a pattern, all are sent as one pattern; names are "
     "checked, and other types are not converted to text",
     "Consumer.unsubscribe": "calls on_revoke at once, instead of in the next poll()",
-    "admin.AdminClient.alter_consumer_group_offsets": "a group with members fails as a whole",
+    "admin.AdminClient.alter_consumer_group_offsets": "a group with members fails as a whole; so does a call with a "
+    "missing topic or partition, after topic.metadata.propagation.max.ms (30 s)",
+    "admin.AdminClient.delete_records": _MISSING,
+    "admin.AdminClient.list_offsets": _MISSING,
     "admin.AdminClient.create_partitions": f"{_NO_FUTURE_CHANGE}; `replica_assignment` is refused",
     "admin.AdminClient.create_topics": _NO_FUTURE_CHANGE,
     "admin.AdminClient.delete_topics": _NO_FUTURE_CHANGE,

@@ -136,7 +136,6 @@ class KafkaException(Exception):
 _BEFORE_CODES: Final[tuple[tuple[type[errors.KafkaError], str], ...]] = (
     (errors.ProducerFencedError, "_FENCED"),
     (errors.FencedOrTimedOutError, "_FENCED"),
-    (errors.OffsetOutOfRangeError, "_AUTO_OFFSET_RESET"),
     (errors.AuthenticationError, "_AUTHENTICATION"),
 )
 _BY_CLASS: Final[tuple[tuple[type[errors.KafkaError], str], ...]] = (

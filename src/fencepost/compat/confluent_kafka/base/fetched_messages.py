@@ -17,7 +17,7 @@ from fencepost.compat.confluent_kafka.base.error_codes import NUMBERS
 from fencepost.compat.confluent_kafka.base.errors import KafkaError, error_of
 from fencepost.compat.confluent_kafka.base.values import TIMESTAMP_NOT_AVAILABLE, Message
 from fencepost.errors import KafkaError as OurError
-from fencepost.errors import UsageError
+from fencepost.errors import OffsetOutOfRangeError, UsageError
 from fencepost.protocol.codes import ErrorCode as E
 
 __all__ = ["FetchedMessages", "message_of"]
@@ -97,7 +97,9 @@ class FetchedMessages:
         except UsageError:
             raise
         except OurError as error:
-            self._events.append(error_message(error_of(error)))
+            out_of_range = isinstance(error, OffsetOutOfRangeError)  # auto.offset.reset does not say where to go on
+            code = NUMBERS["_AUTO_OFFSET_RESET"] if out_of_range else None
+            self._events.append(error_message(error_of(error, code=code)))
         finally:
             hold.ended = True
         self._look_s = time.monotonic() + _LOOK_S
