@@ -26,7 +26,7 @@ from fencepost.client.diagnosis.findings import CODES, exit_status
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
-from fencepost.spark.sink.plan_steps import Prepared
+from fencepost.spark.sink.plan_steps import PreparedTask
 from tests.conformance.conftest import SETTINGS
 from tests.conformance.test_client_quotas import alter
 from tests.spark.hand_played import Bench
@@ -402,8 +402,8 @@ def test_a_decision_that_is_not_complete_and_a_batch_that_is_lost(
     bench = Bench(broker.bootstrap_servers, ABILITIES[broker.arm])
     opened = bench.open()
     first, second = bench.task(opened, 0), bench.task(opened, 0)
-    assert isinstance(first, Prepared)
-    assert isinstance(second, Prepared)
+    assert isinstance(first, PreparedTask)
+    assert isinstance(second, PreparedTask)
     bench.decide(0, [first, second])
     found = doctor("--watch", "1")["FP601", bench.sink]
     assert found["words"] == f"batch 0 of query {bench.query} is decided, and 2 of its transactions are still open"

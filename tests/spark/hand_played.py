@@ -54,12 +54,12 @@ class Bench:
     def _make_topic(self) -> None:
         self.link.io.run(self.link.admin.create_topic(self.topic, 1))
 
-    def open(self) -> plan_steps.Opened:
+    def open(self) -> plan_steps.OpenedSink:
         opened = self.another_process().open(self.sink)
         assert opened.abilities == self.abilities
         return opened
 
-    def task(self, opened: plan_steps.Opened, batch_id: int) -> plan_steps.Message:
+    def task(self, opened: plan_steps.OpenedSink, batch_id: int) -> plan_steps.TaskResult:
         def write(step: plan_steps.Step) -> Content:
             assert isinstance(step, plan_steps.WriteRows)
             batch = encode_pairs([(b"k", b"%d" % batch_id)], int(time.time() * 1000))
@@ -76,10 +76,10 @@ class Bench:
             plan_steps.HasRows: lambda _: True,
             plan_steps.WriteRows: write,
         }
-        own[plan_steps.Drain] = lambda _: Content(1, batch_id)
+        own[plan_steps.DrainRows] = lambda _: Content(1, batch_id)
         return self.runner.run_task(plan.write_task(opened, self.query, batch_id), own)
 
-    def decide(self, batch_id: int, messages: list[plan_steps.Message]) -> None:
+    def decide(self, batch_id: int, messages: list[plan_steps.TaskResult]) -> None:
         """Carry a commit up to its decision, and then the process dies."""
         decide(self.runner, plan.commit_batch(self.sink, batch_id, messages))
 

@@ -30,7 +30,7 @@ from fencepost.spark.adoption.verdict import BatchVerdict
 from fencepost.spark.errors import SupersededError, UnknownQueryError
 from fencepost.spark.sink import plan
 from fencepost.spark.sink.decision import Beginning, Decision
-from fencepost.spark.sink.plan_steps import Prepared, Skipped
+from fencepost.spark.sink.plan_steps import PreparedTask, SkippedTask
 from fencepost.spark.sink.runner import ClusterClient, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.sink.writer import StreamWriter
@@ -62,8 +62,8 @@ def test_a_query_that_was_stopped_in_order_goes_on_here(
     assert query.known() == (2, 3, False)
     assert query.adopt("--yes") == 0
     assert "nothing to write" in capsys.readouterr().out
-    assert isinstance(query.batch(3), Prepared)
-    assert isinstance(query.batch(4), Prepared)
+    assert isinstance(query.batch(3), PreparedTask)
+    assert isinstance(query.batch(4), PreparedTask)
     assert query.output() == query.expected(4)
     assert query.adopt("--yes") == 0  # of a query that is here already
     assert query.known() == (4, 3, False)
@@ -90,7 +90,7 @@ def test_of_a_batch_that_wrote_nothing_the_silence_of_the_output_is_proof(
     assert "nothing was written to the output since it was planned" in out
     assert ('its first batch begins at {"orders":{"0":0,"1":0}}' in out) == (last == 0)
     assert query.known() == (last - 1 if last else None, last, False)
-    assert isinstance(query.batch(last), Prepared)
+    assert isinstance(query.batch(last), PreparedTask)
     assert query.output() == query.expected(last)
 
 
@@ -107,8 +107,8 @@ def test_a_batch_that_is_there_is_not_written_again(
     assert query.adopt("--yes", *query.describe(last)) == 0
     assert "all of its 2 rows are in the output" in capsys.readouterr().out
     assert query.known() == (last, last, False)
-    assert isinstance(query.batch(last), Skipped)
-    assert isinstance(query.batch(last + 1), Prepared)
+    assert isinstance(query.batch(last), SkippedTask)
+    assert isinstance(query.batch(last + 1), PreparedTask)
     assert query.output() == query.expected(last + 1)
 
 
@@ -124,7 +124,7 @@ def test_a_batch_that_is_partly_there_needs_a_persons_word(
     assert query.adopt("--yes", *rows, "--begun", "again") == 1
     assert "it would be there twice" in capsys.readouterr().err
     assert query.adopt("--yes", *rows) == 0
-    assert isinstance(query.batch(2), Skipped)
+    assert isinstance(query.batch(2), SkippedTask)
     assert query.output() == query.expected(2)
 
 
@@ -219,7 +219,7 @@ def test_killed_while_it_writes_the_missing_rows_it_writes_them_once(
         with contextlib.suppress(KafkaError):  # it is fenced
             producer.close()
     assert query.output() == query.expected(2)
-    assert isinstance(query.batch(2), Skipped)
+    assert isinstance(query.batch(2), SkippedTask)
     query.batch(3)
     assert query.output() == query.expected(3)
 
@@ -250,9 +250,9 @@ def test_a_batch_that_was_looked_for_in_another_topic_is_not_written(
     assert query.adopt("--yes") == 3  # another topic is looked at anew
     assert "2 records were written to the output since it was planned" in capsys.readouterr().err
     assert query.adopt("--yes", *query.describe(2)) == 0
-    assert isinstance(query.batch(2), Skipped)
+    assert isinstance(query.batch(2), SkippedTask)
     query.routed = False  # batches behind it may go to any topic
-    assert isinstance(query.batch(3, topic=other), Prepared)
+    assert isinstance(query.batch(3, topic=other), PreparedTask)
     assert query.output() == query.expected(2)
 
 
@@ -267,7 +267,7 @@ def test_a_begun_batch_that_is_in_no_topic_is_written_to_those_that_were_looked_
     assert query.command("adopt", "--topic", other, "--yes") == 0
     assert query.adopt("--topic", other, "--yes") == 0
     assert query.known() == (1, 2, False)
-    assert isinstance(query.batch(2), Prepared)
+    assert isinstance(query.batch(2), PreparedTask)
     assert query.output() == query.expected(2)
 
 
@@ -280,7 +280,7 @@ def test_rows_of_other_programs_are_told_from_the_batchs(
     assert query.adopt("--yes", *rows) == 3
     assert "3 records that were written since" in capsys.readouterr().err
     assert query.adopt("--yes", *rows, "--other-writers") == 0
-    assert isinstance(query.batch(2), Prepared)
+    assert isinstance(query.batch(2), PreparedTask)
 
 
 def test_rows_shortly_before_the_batch_are_not_proof_unless_the_clocks_agree(
@@ -347,7 +347,7 @@ def test_killed_at_any_step_an_adoption_is_repeated_to_the_same_end(
         assert query.adopt("--yes", *(query.describe(2) if begun else [])) == 0
         assert query.known()[0] == 2
         if begun:
-            assert isinstance(query.batch(2), Skipped)
+            assert isinstance(query.batch(2), SkippedTask)
         query.batch(3)
         assert query.output() == query.expected(3)
     assert count > 4
@@ -368,7 +368,7 @@ def test_killed_between_the_records_the_sink_knows_enough(
     assert query.known() == (2, None, False)
     assert query.adopt("--yes") == 0
     assert query.known() == (2, 2, False)
-    assert isinstance(query.batch(2), Skipped)
+    assert isinstance(query.batch(2), SkippedTask)
     assert query.output() == query.expected(2)
 
 
@@ -435,7 +435,7 @@ def test_a_batch_that_is_decided_and_not_noted_is_not_given_back(
     decide(writer._link(), plan.commit_batch(writer.name, 4, [query.message(writer, 4).message]))
     assert query.command("release", "--yes") == 1
     assert "batch 4 is in the output, and Spark has not noted" in capsys.readouterr().err
-    assert isinstance(query.batch(4), Skipped)
+    assert isinstance(query.batch(4), SkippedTask)
     assert query.command("release", "--yes") == 0
     assert query.output() == query.expected(4)
 
@@ -482,7 +482,7 @@ def test_a_query_moves_at_apache_kafka_and_back(kafka_without_two_phase: ApacheK
     rows = query.describe(2, keep=True)
     assert query.adopt("--yes", *rows) == 3
     assert query.adopt("--yes", *rows, "--begun", "missing") == 0
-    assert isinstance(query.batch(2), Skipped)
+    assert isinstance(query.batch(2), SkippedTask)
     query.batch(3)
     assert query.command("release", "--yes") == 0
     query.produce(*query.values(4))

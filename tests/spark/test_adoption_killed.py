@@ -21,7 +21,7 @@ from fencepost.broker.api.apis import SERVED
 from fencepost.broker.embedded import Broker
 from fencepost.broker.embedded_control import Fault
 from fencepost.spark.errors import SupersededError, UnknownQueryError
-from fencepost.spark.sink.plan_steps import Prepared, Skipped
+from fencepost.spark.sink.plan_steps import PreparedTask, SkippedTask
 from fencepost.spark.sink.writer import StreamWriter
 from tests.spark.moved_query import COLUMNS, Query, forget
 from tests.support.command_runs import CommandRun
@@ -112,7 +112,7 @@ def goes_on_with(batch_id: int, first: type) -> Callable[[Moved], None]:
         assert moved.repeat() == 0
         taken = taken or query.batch(batch_id)
         assert isinstance(taken, first)
-        assert isinstance(query.batch(batch_id + 1), Prepared)
+        assert isinstance(query.batch(batch_id + 1), PreparedTask)
         assert query.output() == query.expected(batch_id + 1)
 
     return check
@@ -150,14 +150,14 @@ def stays_here(moved: Moved) -> None:
 
 
 SCENES: Final[dict[str, tuple[Callable[[Broker, Path], Moved], Callable[[Moved], None], set[str]]]] = {
-    "adopt": (finished, goes_on_with(3, Prepared), {"CreateTopics", "InitProducerId", "Produce", "EndTxn"}),
+    "adopt": (finished, goes_on_with(3, PreparedTask), {"CreateTopics", "InitProducerId", "Produce", "EndTxn"}),
     "adopt a batch": (
         begun("2-0", "2-1"),
-        goes_on_with(2, Skipped),
+        goes_on_with(2, SkippedTask),
         {"InitProducerId", "Produce", "EndTxn"},
     ),
-    "adopt no batch": (begun(), goes_on_with(2, Prepared), {"InitProducerId", "Produce", "EndTxn"}),
-    "fill": (begun("2-1"), goes_on_with(2, Skipped), {"InitProducerId", "Produce", "EndTxn"}),
+    "adopt no batch": (begun(), goes_on_with(2, PreparedTask), {"InitProducerId", "Produce", "EndTxn"}),
+    "fill": (begun("2-1"), goes_on_with(2, SkippedTask), {"InitProducerId", "Produce", "EndTxn"}),
     "release": (here, given_back, {"InitProducerId", "Produce", "EndTxn"}),
     "release and stay": (here, stays_here, {"InitProducerId", "Produce", "EndTxn"}),
 }

@@ -75,7 +75,7 @@ class LosesOneReply:
 def run_batch(bench: Bench, batch_id: int) -> None:
     """As Spark would: a failed task is tried again, a failed commit is aborted, and then the query starts again."""
     for _ in range(4):
-        messages: list[plan_steps.Message] = []
+        messages: list[plan_steps.TaskResult] = []
         try:
             opened = bench.open()
             while len(messages) < 2:
@@ -89,7 +89,7 @@ def run_batch(bench: Bench, batch_id: int) -> None:
     pytest.fail("one lost reply was too much")
 
 
-def attempt(bench: Bench, opened: plan_steps.Opened, batch_id: int) -> plan_steps.Message:
+def attempt(bench: Bench, opened: plan_steps.OpenedSink, batch_id: int) -> plan_steps.TaskResult:
     try:
         return bench.task(opened, batch_id)
     except KafkaError:

@@ -18,7 +18,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.cli.main import main
 from fencepost.spark.errors import CheckpointLostError, SupersededError
 from fencepost.spark.sink import checkpoint
-from fencepost.spark.sink.plan_steps import Prepared
+from fencepost.spark.sink.plan_steps import PreparedTask
 from fencepost.spark.sink.steps import StepRunner
 from fencepost.spark.sink.writer import StreamWriter
 from tests.spark.moved_query import Query, forget
@@ -40,7 +40,7 @@ class Planned(Query):
     def __init__(self, broker: Broker, folder: Path, *, ends_at: int = 99) -> None:
         super().__init__(broker, folder)
         assert self.adopt("--yes") == 0
-        assert isinstance(self.batch(3), Prepared)
+        assert isinstance(self.batch(3), PreparedTask)
         self.plan_file = self.folder / "offsets" / "4"
         self.replans(ends_at)
 
@@ -60,7 +60,7 @@ class Planned(Query):
     def goes_on(self) -> None:
         """Check that batch 4 is planned again and written once."""
         self.replans(5)
-        assert isinstance(self.batch(4), Prepared)
+        assert isinstance(self.batch(4), PreparedTask)
         assert self.output() == self.expected(4)
 
 

@@ -18,7 +18,7 @@ from fencepost.client.admin.acls import Acl, AclFilter, AclOperation, PatternTyp
 from fencepost.errors import AuthorizationError, KafkaError
 from fencepost.spark.errors import GuaranteeUnavailableError
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
-from fencepost.spark.sink.plan_steps import Prepared
+from fencepost.spark.sink.plan_steps import PreparedTask
 from fencepost.spark.sink.writer import StreamWriter
 
 COLUMNS = [("value", "string")]
@@ -78,7 +78,7 @@ def write_a_batch(broker: Broker, missing: str | None) -> None:
     given = options(broker, topic)
     writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(given, COLUMNS)))
     message = writer.write_partition(iter([pa.record_batch({"value": ["a"]})]), "query", 0)
-    assert isinstance(message.message, Prepared)
+    assert isinstance(message.message, PreparedTask)
     StreamWriter(given, COLUMNS).commit([message], 0)
     pickle.dumps(StreamWriter(given, COLUMNS))  # the next batch's open, which reads the decision
 

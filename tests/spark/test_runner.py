@@ -65,17 +65,17 @@ def test_a_batch_is_invisible_until_it_is_committed_and_there_once_afterwards(be
 def test_losers_do_not_outlive_their_batch_and_later_tasks_skip_what_is_decided(bench: Bench) -> None:
     opened = bench.open()
     winner, loser = bench.task(opened, 0), bench.task(opened, 0)
-    assert isinstance(loser, plan_steps.Prepared)
+    assert isinstance(loser, plan_steps.PreparedTask)
     bench.runner.run(plan.commit_batch(bench.sink, 0, [winner]))
     assert bench.open_ids() == []
     late = bench.task(opened, 0)  # a speculative copy that only now gets to write
-    assert isinstance(late, plan_steps.Prepared)
+    assert isinstance(late, plan_steps.PreparedTask)
     assert bench.open_ids() == [late.transactional_id]
     again = bench.open()
     assert bench.open_ids() == []
     once = Content(1, 0)
-    assert again.decided == (plan_steps.Decided(bench.query, 0, once),)
-    assert bench.task(again, 0) == plan_steps.Skipped(bench.query, 0, once, once)
+    assert again.decided == (plan_steps.DecidedBatch(bench.query, 0, once),)
+    assert bench.task(again, 0) == plan_steps.SkippedTask(bench.query, 0, once, once)
     assert bench.committed() == [0]
 
 
@@ -85,7 +85,7 @@ def test_a_decided_batch_is_completed_by_the_next_open(bench: Bench) -> None:
     bench.decide(0, [message])
     assert len(bench.open_ids()) == 1
     resolved = resolve_sink(bench.servers, bench.sink)
-    assert isinstance(message, plan_steps.Prepared)
+    assert isinstance(message, plan_steps.PreparedTask)
     assert (resolved.committed, resolved.aborted) == ([message.transactional_id], [])
     assert (resolved.unknown, resolved.guarantee) == ([], bench.abilities.guarantee.value)
     assert bench.committed() == [0]
@@ -209,9 +209,9 @@ def loses_and_settles(bench: Bench, lost: str) -> None:
     opened = bench.open()
     there, gone = bench.task(opened, 0), bench.task(opened, 0)
     bench.decide(0, [there, gone])
-    assert isinstance(there, plan_steps.Prepared)
-    assert isinstance(gone, plan_steps.Prepared)
-    bench.runner.run(ending(plan_steps.End(there.transactional_id, there.pair, commit=True)))
+    assert isinstance(there, plan_steps.PreparedTask)
+    assert isinstance(gone, plan_steps.PreparedTask)
+    bench.runner.run(ending(plan_steps.EndTxn(there.transactional_id, there.pair, commit=True)))
     wait_until_none_is_open(bench)
     with pytest.raises(PreparedTransactionLostError, match="1 of 2"):
         bench.open()
@@ -228,7 +228,7 @@ def loses_and_settles(bench: Bench, lost: str) -> None:
     assert bench.committed()[-1] == 1
 
 
-def ending(end: plan_steps.End) -> plan.Plan[None]:
+def ending(end: plan_steps.EndTxn) -> plan.Plan[None]:
     assert (yield plan_steps.EndTransactions((end,))) == (0,)
 
 
@@ -283,7 +283,7 @@ def test_the_brokers_longest_timeout_is_taken_unless_another_was_asked_for() -> 
     with Broker({"transaction.two.phase.commit.enable": False, "transaction.max.timeout.ms": 45_000}) as broker:
         bench = Bench(broker.bootstrap_servers, ONE_PHASE)
         message = bench.task(bench.open(), 0)
-        assert isinstance(message, plan_steps.Prepared)
+        assert isinstance(message, plan_steps.PreparedTask)
         (found,) = bench.link.io.run(bench.link.admin.describe_transactions([message.transactional_id]))
         assert found.timeout_ms == 45_000
         strict = Bench(broker.bootstrap_servers, ONE_PHASE, timeout_ms=60_000)
@@ -297,14 +297,14 @@ def test_an_expired_id_of_a_decided_transaction_is_reported_as_unknown(caplog: p
     with Broker({**WITHOUT_TWO_PHASE, "transactional.id.expiration.ms": week_ms}) as broker:
         bench = Bench(broker.bootstrap_servers, ONE_PHASE)
         message = bench.task(bench.open(), 0)
-        assert isinstance(message, plan_steps.Prepared)
+        assert isinstance(message, plan_steps.PreparedTask)
         assert bench.runner.run(plan.commit_batch(bench.sink, 0, [message]))
         for _ in range(8):
             broker.clock.advance(day_s)
             broker.settle()
         with caplog.at_level(logging.WARNING, "fencepost.spark"):
             opened = bench.open()
-        assert opened.decided == (plan_steps.Decided(bench.query, 0, Content(1, 0)),)
+        assert opened.decided == (plan_steps.DecidedBatch(bench.query, 0, Content(1, 0)),)
         (told,) = [one.getMessage() for one in caplog.records if "do not know whether" in one.getMessage()]
         words = (bench.sink, f"batch 0 of query {bench.query}", message.transactional_id, str(message.pair))
         for part in (*words, "commits/0", "fencepost transactions complete"):
@@ -321,7 +321,7 @@ def test_sinks_that_share_a_prefix_do_not_touch_each_other(own_broker: Broker) -
     other.sink = f"{one.sink}/eu"
     message = other.task(other.open(), 0)
     one.open()
-    assert isinstance(message, plan_steps.Prepared)
+    assert isinstance(message, plan_steps.PreparedTask)
     assert other.open_ids() == [message.transactional_id]
 
 
@@ -355,8 +355,8 @@ def test_decided_batches_are_finished_after_the_brokers_abilities_changed(
     with Broker(settings(after), data_dir=str(tmp_path), port=port):
         bench.abilities = after
         opened = bench.open()
-        assert opened.decided == (plan_steps.Decided(bench.query, 1, Content(1, 1)),)
-        assert isinstance(loser, plan_steps.Prepared)
+        assert opened.decided == (plan_steps.DecidedBatch(bench.query, 1, Content(1, 1)),)
+        assert isinstance(loser, plan_steps.PreparedTask)
         assert bench.open_ids() == []
         bench.runner = bench.another_process()
         assert bench.runner.run(plan.commit_batch(bench.sink, 2, [bench.task(opened, 2)]))

@@ -18,7 +18,7 @@ from fencepost.errors import ConfigurationError, KafkaTimeoutError
 from fencepost.spark.errors import CheckpointRolledBackError, SupersededError, UnknownQueryError
 from fencepost.spark.sink import plan, runner
 from fencepost.spark.sink.decision import Beginning, decode_key, encode_beginning
-from fencepost.spark.sink.plan_steps import Prepared, Skipped
+from fencepost.spark.sink.plan_steps import PreparedTask, SkippedTask
 from fencepost.spark.sink.repair import settle_lost_batch
 from fencepost.spark.sink.runner import ClusterClient, resolve_sink
 from fencepost.spark.sink.writer import BatchWriter, SinkWriter, StreamWriter
@@ -132,7 +132,7 @@ def test_a_written_batch_does_not_come_again_under_another_decision_topic(
     assert query.written() == 2 * (batch_id + 1)
     assert query.left_open() == []
     another_process()
-    assert isinstance(query.batch(batch_id), Skipped)
+    assert isinstance(query.batch(batch_id), SkippedTask)
     query.batch(batch_id + 1)
     assert query.written() == 2 * (batch_id + 2)
 
@@ -167,7 +167,7 @@ def test_nothing_is_claimed_or_aborted_before_the_refusal(query: Query, another_
     with pytest.raises(UnknownQueryError, match=r"created again, or decision\.topic has changed"):
         resolve_sink(query.servers, name, decision_topic=elsewhere)
     another_process()
-    assert isinstance(query.batch(1), Skipped)
+    assert isinstance(query.batch(1), SkippedTask)
     assert query.written() == 4
 
 
@@ -181,7 +181,7 @@ def test_another_cluster_is_noticed(query: Query, another_process: Callable[[], 
         with pytest.raises(UnknownQueryError, match=r"kafka\.bootstrap\.servers"):
             query.batch(1)
         assert query.written() == 0
-        assert isinstance(query.batch(1, first_batch="1"), Prepared)  # a person says that it is not there
+        assert isinstance(query.batch(1, first_batch="1"), PreparedTask)  # a person says that it is not there
         another_process()
         query.batch(2, first_batch="1")  # which may stay where it is
         another_process()
@@ -196,8 +196,8 @@ def test_first_batch_names_one_batch_and_no_other(query: Query) -> None:
     for wrong in ("11", "13", "0"):
         with pytest.raises(UnknownQueryError, match=f"comes with batch 12 .option first.batch says {wrong}"):
             query.batch(12, first_batch=wrong)
-    assert isinstance(query.batch(12, first_batch="12"), Prepared)
-    assert isinstance(query.batch(12, first_batch="12"), Skipped)
+    assert isinstance(query.batch(12, first_batch="12"), PreparedTask)
+    assert isinstance(query.batch(12, first_batch="12"), SkippedTask)
     with pytest.raises(CheckpointRolledBackError):
         query.batch(11, first_batch="11")
     assert query.written() == 2
@@ -301,7 +301,7 @@ def test_a_checkpoint_is_one_sink_however_it_is_spelled_and_wherever_it_lies(
     (tmp_path / "checkpoint").rename(tmp_path / "moved")
     query.folder = tmp_path / "moved"
     query.options["checkpointlocation"] = spelled.format(query.folder)
-    assert isinstance(query.batch(0), Skipped)
+    assert isinstance(query.batch(0), SkippedTask)
     query.batch(1)
     assert query.written() == 4
 
@@ -386,5 +386,5 @@ def test_brokers_that_do_not_answer_in_time_are_told_as_that(
     with broker.faults.swallow("InitProducerId", times=None), pytest.raises(KafkaTimeoutError, match="InitProducerId"):
         query.batch(0, step_timeout="500 ms")
     another_process()  # the connection with the request that is not answered answers no other
-    assert isinstance(query.batch(0), Prepared)
+    assert isinstance(query.batch(0), PreparedTask)
     assert query.written() == 2

@@ -71,13 +71,13 @@ def test_these_rights_are_enough(servers: str) -> None:
         admin.create_acls(bench.rights())
     opened = bench.open()
     winner, loser = bench.task(opened, 0), bench.task(opened, 0)
-    assert isinstance(winner, plan_steps.Prepared)
+    assert isinstance(winner, plan_steps.PreparedTask)
     assert bench.runner.run(plan.commit_batch(bench.sink, 0, [winner]))
-    assert isinstance(loser, plan_steps.Prepared)
+    assert isinstance(loser, plan_steps.PreparedTask)
     assert bench.open_ids() == []
     again = bench.open()
     assert bench.open_ids() == []
-    assert isinstance(bench.task(again, 0), plan_steps.Skipped)
+    assert isinstance(bench.task(again, 0), plan_steps.SkippedTask)
 
 
 @pytest.mark.parametrize("missing", [0, 2, 3, 4, 5])

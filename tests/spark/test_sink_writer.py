@@ -31,7 +31,7 @@ from fencepost.spark.errors import (
 )
 from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.decision import Decision, Pair, Winner, decode_value, encode_value
-from fencepost.spark.sink.plan_steps import Nothing, Prepared, Skipped
+from fencepost.spark.sink.plan_steps import EmptyTask, PreparedTask, SkippedTask
 from fencepost.spark.sink.runner import ClusterClient, SinkLink, resolve_sink
 from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.sink.writer import BatchWriter, SinkWriter, StreamWriter, TaskMessage
@@ -86,7 +86,7 @@ def test_only_pickling_claims_and_only_once(broker: Broker) -> None:
     message = in_a_task.write_partition(rows(10), QUERY, 0)
     assert pickle.dumps(in_a_task) == sent
     assert sink.epoch() == 0
-    assert isinstance(message.message, Prepared)
+    assert isinstance(message.message, PreparedTask)
     # The commit side makes a writer of its own; its decision ends the claim's one transaction: one epoch on.
     sink.writer().commit([message], 0)
     assert sink.epoch() == 1
@@ -98,14 +98,14 @@ def test_the_messages_survive_pickling_and_a_replayed_batch_is_skipped(broker: B
     sink = Sink(broker)
     first: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
     messages = [first.write_partition(rows(count), QUERY, 0) for count in (5, 0)]
-    assert [type(one.message) for one in messages] == [Prepared, Nothing]
+    assert [type(one.message) for one in messages] == [PreparedTask, EmptyTask]
     sink.writer().commit(pickle.loads(pickle.dumps(messages)), 0)
     again: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
     replayed = again.write_partition(rows(5), QUERY, 0)
-    assert isinstance(messages[0].message, Prepared)
+    assert isinstance(messages[0].message, PreparedTask)
     content = messages[0].message.content
     assert content.rows == 5
-    assert replayed == TaskMessage(Skipped(QUERY, 0, content, content))
+    assert replayed == TaskMessage(SkippedTask(QUERY, 0, content, content))
     sink.writer().commit([replayed, again.write_partition(rows(0), QUERY, 0)], 0)
     with pytest.raises(BatchChangedError, match="5 rows"):
         sink.writer().commit([replayed, replayed], 0)
@@ -122,7 +122,7 @@ def test_a_batch_that_was_adopted_without_its_rows_is_skipped_by_its_number(
     sink = Sink(broker)
     writer: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
     message = writer.write_partition(rows(5), QUERY, 0).message
-    assert isinstance(message, Prepared)
+    assert isinstance(message, PreparedTask)
     decision = Decision(sink.name, QUERY, 0, (Winner(message.transactional_id, message.pair),))
     assert decode_value(encode_value(decision)).content is None
     runner = SinkLink(sink.link, SinkConfig())
@@ -144,7 +144,7 @@ def test_batch_writes_count_on(broker: Broker) -> None:
         writer: BatchWriter = pickle.loads(pickle.dumps(BatchWriter(sink.options, COLUMNS)))
         message = writer.write(rows(4))
         assert isinstance(message, TaskMessage)
-        assert isinstance(message.message, Prepared)
+        assert isinstance(message.message, PreparedTask)
         assert message.message.batch_id == number
         pickle.loads(pickle.dumps(writer)).commit([message])
 
@@ -205,7 +205,7 @@ def test_a_topic_that_does_not_exist_is_said_before_anything_is_opened(monkeypat
     with Broker({"auto.create.topics.enable": True}) as generous:
         sink = Sink(generous)
         writer = pickle.loads(pickle.dumps(StreamWriter({**sink.options, "topic": "made-for-me"}, COLUMNS)))
-        assert isinstance(writer.write_partition(rows(1), QUERY, 0).message, Prepared)
+        assert isinstance(writer.write_partition(rows(1), QUERY, 0).message, PreparedTask)
 
 
 def test_pyspark_reports_why_a_sink_is_not_opened_and_no_failure_to_pickle(broker: Broker) -> None:
@@ -282,7 +282,7 @@ def test_a_batch_write_whose_tasks_all_die_leaves_nothing_open(broker: Broker) -
     sink = Sink(broker)
     writer: BatchWriter = pickle.loads(pickle.dumps(BatchWriter(sink.options, COLUMNS)))
     message = writer.write_partition(rows(5), "batch", 0).message
-    assert isinstance(message, Prepared)
+    assert isinstance(message, PreparedTask)
     assert open_ids(sink) == [message.transactional_id]
     writer.abort([None, None])
     assert open_ids(sink) == []
@@ -440,7 +440,7 @@ def test_a_batch_is_not_written_again_under_another_name(broker: Broker, caplog:
     # As the message says: under the old name the batch is skipped, and the next one may go by the new name.
     old: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
     skipped = old.write_partition(rows(5), QUERY, 3)
-    assert isinstance(skipped.message, Skipped)
+    assert isinstance(skipped.message, SkippedTask)
     sink.writer().commit([skipped], 3)
     writer = pickle.loads(pickle.dumps(StreamWriter(renamed, COLUMNS)))
     StreamWriter(renamed, COLUMNS).commit([writer.write_partition(rows(7), QUERY, 4)], 4)
@@ -472,7 +472,7 @@ def test_a_checkpoint_is_one_sink_however_it_is_spelled(broker: Broker) -> None:
         options = {**sink.options, "checkpointlocation": text}
         writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(options, COLUMNS)))
         message = writer.write_partition(rows(1), QUERY, number)
-        assert isinstance(message.message, Prepared)
+        assert isinstance(message.message, PreparedTask)
         assert names.parse(message.message.transactional_id.rpartition("/")[0]) == names.SinkId("/data/cp")
         StreamWriter(options, COLUMNS).commit([message], number)
     assert committed_rows(sink) == 4

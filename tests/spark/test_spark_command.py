@@ -47,7 +47,7 @@ class LostInPart(Bench):
         opened = self.open()
         messages = [self.task(opened, 0) for _ in range(3)]
         self.decide(0, messages)
-        self.ids = [one.transactional_id for one in messages if isinstance(one, plan_steps.Prepared)]
+        self.ids = [one.transactional_id for one in messages if isinstance(one, plan_steps.PreparedTask)]
         committed, _, lost = self.ids
         assert command("transactions", "commit", committed, "--yes", *self.at) == 0
         assert command("transactions", "abort", lost, "--yes", "--even-if-decided", *self.at) == 0

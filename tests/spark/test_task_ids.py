@@ -18,7 +18,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         yield Bench(broker.bootstrap_servers, request.param)
 
 
-def batch(bench: Bench, number: int, tasks: int = 3) -> plan_steps.Opened:
+def batch(bench: Bench, number: int, tasks: int = 3) -> plan_steps.OpenedSink:
     opened = bench.open()
     messages = [bench.task(opened, number) for _ in range(tasks)]
     bench.task(opened, number)  # a copy that loses
@@ -64,8 +64,8 @@ def test_a_query_that_is_gone_is_not_completed_at_every_open(bench: Bench) -> No
     opened = bench.open()
     bench.decide(0, [bench.task(opened, 0) for _ in range(2)])  # and then it is never heard of again
     bench.query = "another"
-    assert batch(bench, 7).naming == (first,)
-    assert bench.open().naming == ("another",)
+    assert batch(bench, 7).queries_with_winners == (first,)
+    assert bench.open().queries_with_winners == ("another",)
     gone, mine = sorted(bench.runner.decisions(bench.sink), key=lambda one: one.query_id == "another")
     assert (gone.query_id, gone.batch_id, gone.winners) == (first, 0, ())
     assert gone.content is not None and gone.content.rows == 2  # still known, should it come back
@@ -74,8 +74,8 @@ def test_a_query_that_is_gone_is_not_completed_at_every_open(bench: Bench) -> No
     # It does come back: its batch is known as written, and the next one is written.
     bench.query = first
     opened = bench.open()
-    assert isinstance(bench.task(opened, 0), plan_steps.Skipped)
-    assert batch(bench, 1).naming == ("another",)
+    assert isinstance(bench.task(opened, 0), plan_steps.SkippedTask)
+    assert batch(bench, 1).queries_with_winners == ("another",)
 
 
 def test_more_decisions_than_fit_are_settled_by_the_next(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_more_decisions_than_fit_are_settled_by_the_next(bench: Bench, monkeypat
         monkeypatch.setattr("fencepost.spark.sink.decision_store.BATCH_BYTES_MOST", 0)
     bench.query = "q"
     monkeypatch.setattr("fencepost.spark.sink.decision_store.BATCH_BYTES_MOST", 800)
-    left = [len(batch(bench, number).naming) for number in range(5)]
+    left = [len(batch(bench, number).queries_with_winners) for number in range(5)]
     assert left[0] == 5 and left[-1] == 1
     assert left == sorted(left, reverse=True)
     assert len(bench.runner.decisions(bench.sink)) == 6
@@ -96,7 +96,7 @@ def test_a_decided_transaction_that_a_stranger_keeps_is_committed(bench: Bench) 
     opened = bench.open()
     messages = [bench.task(opened, 0) for _ in range(2)]
     bench.decide(0, messages)
-    kept = next(one.transactional_id for one in messages if isinstance(one, plan_steps.Prepared))
+    kept = next(one.transactional_id for one in messages if isinstance(one, plan_steps.PreparedTask))
     link = bench.another_process()._link
     answer = link.io.run(link.admin.init_producer_id(kept, timeout_ms=60_000, keep_prepared=True))
     assert answer.ongoing_producer_id == answer.producer_id

@@ -38,12 +38,12 @@ def command(*words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def decided_and_loser(bench: Bench) -> tuple[plan_steps.Prepared, plan_steps.Prepared]:
+def decided_and_loser(bench: Bench) -> tuple[plan_steps.PreparedTask, plan_steps.PreparedTask]:
     """A decided transaction that was never completed, and one that no decision names."""
     opened = bench.open()
     decided, loser = bench.task(opened, 0), bench.task(opened, 0)
     bench.decide(0, [decided])
-    assert isinstance(decided, plan_steps.Prepared) and isinstance(loser, plan_steps.Prepared)
+    assert isinstance(decided, plan_steps.PreparedTask) and isinstance(loser, plan_steps.PreparedTask)
     return decided, loser
 
 
@@ -225,7 +225,7 @@ def test_transactions_of_older_brokers_are_ended_too(
     producer.close(0)
 
 
-class Prepared:
+class PreparedTask:
     """A prepared transaction that a program left, with its state stored elsewhere, and a record behind it."""
 
     def __init__(self, broker: Broker) -> None:
@@ -251,13 +251,13 @@ class Prepared:
 
 
 @pytest.fixture
-def prepared(broker: Broker) -> Prepared:
-    return Prepared(broker)
+def prepared(broker: Broker) -> PreparedTask:
+    return PreparedTask(broker)
 
 
 @pytest.mark.parametrize("verb", ["abort", "commit"])
 def test_a_prepared_transaction_is_not_ended_unasked(
-    prepared: Prepared, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: str
+    prepared: PreparedTask, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     assert command(verb, prepared.id, "--yes", *prepared.at) == 1
     assert "whoever keeps its state is to decide it" in capsys.readouterr().err
@@ -272,7 +272,7 @@ def test_a_prepared_transaction_is_not_ended_unasked(
 
 
 def test_list_shows_age_partitions_and_what_holds_readers_back(
-    prepared: Prepared, capsys: pytest.CaptureFixture[str]
+    prepared: PreparedTask, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command("list", "--prefix", prepared.id, *prepared.at) == 0
     out = capsys.readouterr().out
@@ -389,7 +389,7 @@ def test_what_is_over_is_not_called_undecided(abilities: BrokerAbilities, capsys
         for number in range(2):
             opened = bench.open()
             winner, loser = bench.task(opened, number), bench.task(opened, number)
-            assert isinstance(winner, plan_steps.Prepared) and isinstance(loser, plan_steps.Prepared)
+            assert isinstance(winner, plan_steps.PreparedTask) and isinstance(loser, plan_steps.PreparedTask)
             assert bench.runner.run(plan.commit_batch(bench.sink, number, [winner])) is True
             written.append(winner.transactional_id)
             lost.append(loser.transactional_id)
@@ -404,7 +404,7 @@ def test_what_is_over_is_not_called_undecided(abilities: BrokerAbilities, capsys
                 assert command(verb, over, "--yes", "-b", bench.servers) == 1
                 assert f"{over} is not open: CompleteCommit" in capsys.readouterr().err
         running = bench.task(bench.open(), 2)
-        assert isinstance(running, plan_steps.Prepared)
+        assert isinstance(running, plan_steps.PreparedTask)
         assert meanings(bench, capsys) == {running.transactional_id: "not decided"}
 
 

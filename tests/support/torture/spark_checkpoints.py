@@ -24,7 +24,7 @@ from tests.support.torture.judging import tell
 from tests.support.torture.spark_world import SINK, Run, World, killer_environment
 
 TOLD = ("CheckpointRolledBackError", "BatchChangedError")
-STEPS = ("Claim", "ReadDecisions", "ListTransactions", "BeginTask", "WriteDecision", "EndTransactions", "AskOwner")
+STEPS = ("Claim", "ReadDecisions", "ListTransactions", "BeginTask", "WriteDecision", "EndTransactions", "VerifyClaim")
 ZOMBIE_MOST_S = 60.0
 # A batch of the situation "lost" has to be complete within this; one of "too slow" takes longer.
 SHORT_TIMEOUT_MS = 8000

@@ -144,8 +144,10 @@ class Coordinator:
     def timeouts(self) -> list[str]:
         return [name for name, txn in self.txns.items() if txn.state == "Ongoing" and not txn.two_phase]
 
-    def listed(self) -> tuple[plan_steps.Listed, ...]:
-        return tuple(plan_steps.Listed(name, self._client_pair(txn), txn.state) for name, txn in self.txns.items())
+    def listed(self) -> tuple[plan_steps.SinkTransaction, ...]:
+        return tuple(
+            plan_steps.SinkTransaction(name, self._client_pair(txn), txn.state) for name, txn in self.txns.items()
+        )
 
     def last_decisions(self) -> tuple[Decision, ...]:
         last: dict[str, Decision] = {}
@@ -162,14 +164,14 @@ class Coordinator:
                 return tuple(txn for txn in self.listed() if txn.transactional_id in ids)
             case plan_steps.DescribeWinners(_, ids):
                 txns = {txn.transactional_id: txn for txn in self.listed()}
-                gone = plan_steps.Listed("", Pair(0, 0), "not known any more")
+                gone = plan_steps.SinkTransaction("", Pair(0, 0), "not known any more")
                 found = [txns.get(name, gone) for name in ids]
-                return tuple(plan_steps.Seen(txn.pair, txn.state, 0, 1, is_late=False) for txn in found)
+                return tuple(plan_steps.DescribedWinner(txn.pair, txn.state, 0, 1, is_late=False) for txn in found)
             case plan_steps.ReadDecisions():
                 return self.last_decisions()
             case plan_steps.Claim():
                 return self.init(S, False)
-            case plan_steps.AskOwner(_, claim):
+            case plan_steps.VerifyClaim(_, claim):
                 return self.end(S, claim, False)
             case plan_steps.EndTransactions(ends):
                 return tuple(self.end(end.transactional_id, end.pair, end.commit) for end in ends)

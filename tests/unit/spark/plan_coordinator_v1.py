@@ -33,7 +33,7 @@ class CoordinatorV1(Coordinator):
         self.last.pop(transactional_id, None)
         return self._bump(transactional_id, txn)
 
-    def use_up(self, transactional_id: str, pair: Pair) -> int:
+    def bump_epoch(self, transactional_id: str, pair: Pair) -> int:
         """InitProducerId with a pair (KIP-360)."""
         txn = self.txns[transactional_id]
         if pair == Pair(txn.producer_id, txn.epoch):
@@ -98,8 +98,8 @@ class CoordinatorV1(Coordinator):
 
     def answer(self, step: plan_steps.Step) -> Any:
         match step:
-            case plan_steps.UseUp(_, claim):
-                return self.use_up(S, claim)
+            case plan_steps.BumpEpoch(_, claim):
+                return self.bump_epoch(S, claim)
             case plan_steps.HasDecided(_, claim):
                 return claim in self.decided_with
             case _:
@@ -123,13 +123,13 @@ class UnverifyingCoordinator(CoordinatorV1):
         open_ones = {name for name, txn in self.txns.items() if txn.state == "Ongoing"}
         return [name for (name, _), rows in self._pending.items() if rows and name not in open_ones]
 
-    def use_up(self, transactional_id: str, pair: Pair) -> int:
+    def bump_epoch(self, transactional_id: str, pair: Pair) -> int:
         txn = self.txns[transactional_id]
         if txn.state == "Ongoing" and txn.producer_id == pair.producer_id:
             self._fence(txn)
             self.last.pop(transactional_id, None)
             return 90
-        return super().use_up(transactional_id, pair)
+        return super().bump_epoch(transactional_id, pair)
 
     def produce(self, transactional_id: str, pair: Pair, row: Any) -> bool:
         place = transactional_id, pair.producer_id
@@ -205,7 +205,7 @@ class RollingCoordinator(UnverifyingCoordinator):
             return False
         return self.produce(transactional_id, pair, row)
 
-    def use_up(self, transactional_id: str, pair: Pair) -> int:
+    def bump_epoch(self, transactional_id: str, pair: Pair) -> int:
         if self.verifies["coordinator"]:
-            return CoordinatorV1.use_up(self, transactional_id, pair)
-        return super().use_up(transactional_id, pair)
+            return CoordinatorV1.bump_epoch(self, transactional_id, pair)
+        return super().bump_epoch(transactional_id, pair)

@@ -10,7 +10,7 @@ from fencepost.errors import KafkaError, PreparedTransactionLostError
 from fencepost.spark.errors import BatchChangedError, CheckpointRolledBackError
 from fencepost.spark.sink import plan_steps
 from fencepost.spark.sink.decision import Pair
-from fencepost.spark.sink.plan_steps import Opened, Use
+from fencepost.spark.sink.plan_steps import ClaimedBatch, OpenedSink
 from fencepost.spark.sink.task_ids import IdPool, OwnPool, TaskIds
 from tests.unit.spark.plan_coordinator import SINK
 
@@ -34,18 +34,18 @@ class View:
 
     def __init__(self, pool: IdPool) -> None:
         self._pool = pool
-        self._seen: tuple[tuple[str, Use], ...] = ()
+        self._seen: tuple[tuple[str, ClaimedBatch], ...] = ()
 
-    def look(self, opened: Opened) -> None:
+    def look(self, opened: OpenedSink) -> None:
         self._seen = tuple(self._pool.idle(opened))
 
-    def idle(self, opened: Opened) -> Iterable[tuple[str, Use]]:
+    def idle(self, opened: OpenedSink) -> Iterable[tuple[str, ClaimedBatch]]:
         return self._seen
 
-    def take(self, transactional_id: str, last: Use) -> bool:
+    def take(self, transactional_id: str, last: ClaimedBatch) -> bool:
         return self._pool.take(transactional_id, last)
 
-    def give(self, transactional_id: str, use: Use) -> None:
+    def give(self, transactional_id: str, use: ClaimedBatch) -> None:
         self._pool.give(transactional_id, use)
 
 
@@ -94,7 +94,7 @@ class Run:
     def __init__(self, world: World) -> None:
         self.world, self.alive = world, True
         self.abilities = world.settings.abilities
-        self.messages: dict[int, plan_steps.Message] = {}
+        self.messages: dict[int, plan_steps.TaskResult] = {}
         self.attempts: dict[int, int] = {}
         self.batch = self.input = 0
         self.next_batch()
@@ -152,7 +152,7 @@ class Run:
                 (batch, 0, 0, self.input),
             )
 
-    def committed(self, batch: int, messages: list[plan_steps.Message], result: Any) -> None:
+    def committed(self, batch: int, messages: list[plan_steps.TaskResult], result: Any) -> None:
         if isinstance(result, PreparedTransactionLostError):
             self.world.lost_reports += 1
         if not self.alive:
@@ -171,7 +171,7 @@ class Run:
     def abort(self, messages: Any, cause: KafkaError) -> None:
         world = self.world
         world.swept = self.writer.claim
-        prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
+        prepared = [message for message in messages if isinstance(message, plan_steps.PreparedTask)]
         asked = prepared[0].claim if prepared else world.noted
         steps = world.rules.abort_batch(SINK, messages, world.noted)
         world.spawn("abort", steps, lambda result: self.aborted(asked, result), self)

@@ -13,24 +13,24 @@ from fencepost.spark.sink.task_ids import OwnPool, TaskIds
 from tests.unit.spark.plan_settings import Rules
 
 
-def claim_before_list(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+def claim_before_list(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.OpenedSink]:
     rest = plan.open_sink(sink, abilities)
     listing = rest.send(None)
     claim = yield plan_steps.Claim(sink)
     listed = yield listing
     rest.send(listed)  # its Claim step is answered with the early claim
-    opened: plan_steps.Opened = yield from continued(rest, claim)
+    opened: plan_steps.OpenedSink = yield from continued(rest, claim)
     return opened
 
 
-def read_before_claim(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+def read_before_claim(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.OpenedSink]:
     rest = plan.open_sink(sink, abilities)
     listed = yield rest.send(None)
     claiming = rest.send(listed)
     decisions = yield plan_steps.ReadDecisions(sink)
     claim = yield claiming
     rest.send(claim)
-    opened: plan_steps.Opened = yield from continued(rest, decisions)
+    opened: plan_steps.OpenedSink = yield from continued(rest, decisions)
     return opened
 
 
@@ -60,49 +60,52 @@ def abort_without_a_claim(sink: str, messages: Any, _: Any) -> plan.Plan[Any]:
 
 
 def abort_that_reads_the_topic(sink: str, messages: Any, _: Any) -> plan.Plan[Any]:
-    prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
+    prepared = [message for message in messages if isinstance(message, plan_steps.PreparedTask)]
     if prepared:
         decisions: tuple[Decision, ...] = yield plan_steps.ReadDecisions(sink)
         if not any(one.batch_id >= prepared[0].batch_id for one in decisions):
-            ends = tuple(plan_steps.End(one.transactional_id, one.pair, commit=False) for one in prepared)
+            ends = tuple(plan_steps.EndTxn(one.transactional_id, one.pair, commit=False) for one in prepared)
             yield plan_steps.EndTransactions(ends)
 
 
 def abort_that_asks_nobody(sink: str, messages: Any, _: Any) -> plan.Plan[Any]:
-    prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
+    prepared = [message for message in messages if isinstance(message, plan_steps.PreparedTask)]
     if prepared:
         yield plan_steps.EndTransactions(
-            tuple(plan_steps.End(one.transactional_id, one.pair, False) for one in prepared)
+            tuple(plan_steps.EndTxn(one.transactional_id, one.pair, False) for one in prepared)
         )
 
 
-def open_that_finishes_nothing(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+def open_that_finishes_nothing(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.OpenedSink]:
     listed = yield plan_steps.ListTransactions(sink)
     claim = yield plan_steps.Claim(sink)
     decisions = yield plan_steps.ReadDecisions(sink)
     named = {winner.transactional_id for decision in decisions for winner in decision.winners}
-    ends = [plan_steps.End(one.transactional_id, one.pair, False) for one in listed if one.state == "Ongoing"]
+    ends = [plan_steps.EndTxn(one.transactional_id, one.pair, False) for one in listed if one.state == "Ongoing"]
     yield plan_steps.EndTransactions(tuple(end for end in ends if end.transactional_id not in named))
-    return plan_steps.Opened(
-        sink, abilities, claim, tuple(plan_steps.Decided(one.query_id, one.batch_id, one.content) for one in decisions)
+    return plan_steps.OpenedSink(
+        sink,
+        abilities,
+        claim,
+        tuple(plan_steps.DecidedBatch(one.query_id, one.batch_id, one.content) for one in decisions),
     )
 
 
-def open_that_aborts_nothing(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+def open_that_aborts_nothing(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.OpenedSink]:
     rest = plan.open_sink(sink, abilities)
     rest.send((yield rest.send(None)) and ())
-    opened: plan_steps.Opened = yield from continued(rest, (yield plan_steps.Claim(sink)))
+    opened: plan_steps.OpenedSink = yield from continued(rest, (yield plan_steps.Claim(sink)))
     return opened
 
 
 def write_that_skips_what_is_below(
-    opened: plan_steps.Opened, query_id: str, batch_id: int
-) -> plan.Plan[plan_steps.Message]:
+    opened: plan_steps.OpenedSink, query_id: str, batch_id: int
+) -> plan.Plan[plan_steps.TaskResult]:
     last = opened.last(query_id)
     if last is not None and batch_id < last.batch_id:
-        content = yield plan_steps.Drain()
-        return plan_steps.Skipped(query_id, batch_id, content, None)
-    message: plan_steps.Message = yield from plan.write_task(opened, query_id, batch_id)
+        content = yield plan_steps.DrainRows()
+        return plan_steps.SkippedTask(query_id, batch_id, content, None)
+    message: plan_steps.TaskResult = yield from plan.write_task(opened, query_id, batch_id)
     return message
 
 
@@ -110,12 +113,14 @@ def commit_that_goes_by_the_number(sink: str, batch_id: int, messages: Any) -> p
     return plan.commit_batch(sink, batch_id, messages, plan_steps.SameBatch.NUMBER)
 
 
-def write_that_never_skips(opened: plan_steps.Opened, query_id: str, batch_id: int) -> plan.Plan[plan_steps.Message]:
-    return plan.write_task(plan_steps.Opened(opened.sink, opened.abilities, opened.claim, ()), query_id, batch_id)
+def write_that_never_skips(
+    opened: plan_steps.OpenedSink, query_id: str, batch_id: int
+) -> plan.Plan[plan_steps.TaskResult]:
+    return plan.write_task(plan_steps.OpenedSink(opened.sink, opened.abilities, opened.claim, ()), query_id, batch_id)
 
 
 def commit_that_aborts_when_refused(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
+    prepared = [message for message in messages if isinstance(message, plan_steps.PreparedTask)]
     if not prepared:
         return
     winners = tuple(Winner(one.transactional_id, one.pair) for one in prepared)
@@ -124,7 +129,7 @@ def commit_that_aborts_when_refused(sink: str, batch_id: int, messages: Any) -> 
     decision = Decision(sink, prepared[0].query_id, batch_id, winners, content, offsets)
     code = yield plan_steps.WriteDecision(prepared[0].claim, decision)
     yield plan_steps.EndTransactions(
-        tuple(plan_steps.End(one.transactional_id, one.pair, code == 0) for one in winners)
+        tuple(plan_steps.EndTxn(one.transactional_id, one.pair, code == 0) for one in winners)
     )
 
 
@@ -146,12 +151,12 @@ def commit_that_leaves_strays(sink: str, batch_id: int, messages: Any) -> plan.P
 
 
 def commit_that_ends_all_it_sees(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    return answering(plan.commit_batch(sink, batch_id, messages), (plan_steps.AskOwner, lambda _: 48))
+    return answering(plan.commit_batch(sink, batch_id, messages), (plan_steps.VerifyClaim, lambda _: 48))
 
 
 def commit_that_lists_when_it_knows_that_it_owns(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
     steps = plan.commit_batch(sink, batch_id, messages)
-    claim = next((one.claim for one in messages if isinstance(one, plan_steps.Prepared)), None)
+    claim = next((one.claim for one in messages if isinstance(one, plan_steps.PreparedTask)), None)
     owner: list[int] = []
     observation: Any = None
     while True:
@@ -160,8 +165,8 @@ def commit_that_lists_when_it_knows_that_it_owns(sink: str, batch_id: int, messa
         except StopIteration as stop:
             return stop.value
         if isinstance(step, plan_steps.ListTransactions) and claim is not None:
-            owner.append((yield plan_steps.AskOwner(sink, claim)))
-        observation = owner.pop() if isinstance(step, plan_steps.AskOwner) and owner else (yield step)
+            owner.append((yield plan_steps.VerifyClaim(sink, claim)))
+        observation = owner.pop() if isinstance(step, plan_steps.VerifyClaim) and owner else (yield step)
 
 
 def commit_that_keeps_nothing(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
@@ -172,10 +177,12 @@ def commit_that_keeps_nothing(sink: str, batch_id: int, messages: Any) -> plan.P
 
 
 def commit_that_does_not_look(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    pairs = {one.transactional_id: one.pair for one in messages if isinstance(one, plan_steps.Prepared)}
+    pairs = {one.transactional_id: one.pair for one in messages if isinstance(one, plan_steps.PreparedTask)}
 
     def seen(step: Any) -> Any:
-        return tuple(plan_steps.Seen(pairs[one], "Ongoing", 0, 1, is_late=False) for one in step.transactional_ids)
+        return tuple(
+            plan_steps.DescribedWinner(pairs[one], "Ongoing", 0, 1, is_late=False) for one in step.transactional_ids
+        )
 
     return answering(plan.commit_batch(sink, batch_id, messages), (plan_steps.DescribeWinners, seen))
 
@@ -200,7 +207,7 @@ def ends_again(step: Any, codes: Any, commit: bool) -> Generator[plan_steps.Step
         return codes
     shown = yield plan_steps.DescribeTasks(tuple(moved))
     yield plan_steps.EndTransactions(
-        tuple(plan_steps.End(one.transactional_id, one.pair, commit) for one in shown if one.state == "Ongoing")
+        tuple(plan_steps.EndTxn(one.transactional_id, one.pair, commit) for one in shown if one.state == "Ongoing")
     )
     return tuple(0 if code in (47, 90) else code for code in codes)
 
@@ -213,11 +220,11 @@ def abort_that_chases(sink: str, messages: Any, claim: Any) -> plan.Plan[Any]:
     return seeing(plan.abort_batch(sink, messages, claim), lambda step, seen: ends_again(step, seen, commit=False))
 
 
-def open_that_chases_losers(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+def open_that_chases_losers(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.OpenedSink]:
     return seeing(plan.open_sink(sink, abilities), lambda step, seen: ends_again(step, seen, commit=False))
 
 
-def open_that_chases_winners(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+def open_that_chases_winners(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.OpenedSink]:
     return seeing(plan.open_sink(sink, abilities), lambda step, seen: ends_again(step, seen, commit=True))
 
 
@@ -225,7 +232,7 @@ def commit_that_chases_winners(sink: str, batch_id: int, messages: Any) -> plan.
     return seeing(plan.commit_batch(sink, batch_id, messages), lambda step, seen: ends_again(step, seen, commit=True))
 
 
-def open_that_asks_before_it_looks(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+def open_that_asks_before_it_looks(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.OpenedSink]:
     steps = plan.open_sink(sink, abilities)
     claim: Any = None
     owner: list[int] = []
@@ -236,16 +243,16 @@ def open_that_asks_before_it_looks(sink: str, abilities: BrokerAbilities) -> pla
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         if isinstance(step, plan_steps.DescribeTasks):
-            owner.append((yield plan_steps.AskOwner(sink, claim)))
-        observation = owner.pop() if isinstance(step, plan_steps.AskOwner) and owner else (yield step)
+            owner.append((yield plan_steps.VerifyClaim(sink, claim)))
+        observation = owner.pop() if isinstance(step, plan_steps.VerifyClaim) and owner else (yield step)
         claim = observation if isinstance(step, plan_steps.Claim) else claim
 
 
-def open_that_takes_a_keep_for_a_loss(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+def open_that_takes_a_keep_for_a_loss(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.OpenedSink]:
     return answering(plan.open_sink(sink, abilities), (plan_steps.DescribeTasks, lambda _: ()))
 
 
-def open_that_completes_one_query(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+def open_that_completes_one_query(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.OpenedSink]:
     decisions: list[Decision] = []
     steps = plan.open_sink(sink, abilities)
     observation: Any = None
@@ -266,13 +273,13 @@ def open_that_completes_one_query(sink: str, abilities: BrokerAbilities) -> plan
 
 
 def ask_by_the_end_alone(sink: str, claim: Pair) -> plan.Plan[int]:
-    (code,) = yield plan_steps.EndTransactions((plan_steps.End(names.sink_id(sink), claim, commit=False),))
+    (code,) = yield plan_steps.EndTransactions((plan_steps.EndTxn(names.sink_id(sink), claim, commit=False),))
     return int(code)
 
 
 def ask_without_the_decisions(sink: str, claim: Pair) -> plan.Plan[int]:
-    (code,) = yield plan_steps.EndTransactions((plan_steps.End(names.sink_id(sink), claim, commit=False),))
-    refused: int = yield plan_steps.UseUp(sink, claim)
+    (code,) = yield plan_steps.EndTransactions((plan_steps.EndTxn(names.sink_id(sink), claim, commit=False),))
+    refused: int = yield plan_steps.BumpEpoch(sink, claim)
     return refused or int(code)
 
 
@@ -281,7 +288,7 @@ def unreported(steps: plan.Plan[Any]) -> plan.Plan[Any]:
     return answering(steps, (plan_steps.ReportUnknown, lambda _: None))
 
 
-def open_that_takes_expired_for_committed(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+def open_that_takes_expired_for_committed(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.OpenedSink]:
     return unreported(plan.open_sink(sink, abilities))
 
 
@@ -297,17 +304,17 @@ def commit_that_forgets_nobody(sink: str, batch_id: int, messages: Any) -> plan.
     return plan.commit_batch(
         sink,
         batch_id,
-        [replace(one, others_named=False) if isinstance(one, plan_steps.Prepared) else one for one in messages],
+        [replace(one, others_named=False) if isinstance(one, plan_steps.PreparedTask) else one for one in messages],
     )
 
 
 class Careless(TaskIds):
     """Task ids of which every idle one is free, unless a subclass decides otherwise."""
 
-    def is_free(self, last: plan_steps.Use, opened: plan_steps.Opened) -> bool:
+    def is_free(self, last: plan_steps.ClaimedBatch, opened: plan_steps.OpenedSink) -> bool:
         return True
 
-    def take(self, opened: plan_steps.Opened) -> str:
+    def take(self, opened: plan_steps.OpenedSink) -> str:
         for one, last in self.pool.idle(opened):
             if self.is_free(last, opened) and self.pool.take(one, last):
                 return one
@@ -317,7 +324,7 @@ class Careless(TaskIds):
 class AfterTheOpenOfTheNext(Careless):
     """Free when the decision of its own batch was read: it is the last one still."""
 
-    def is_free(self, last: plan_steps.Use, opened: plan_steps.Opened) -> bool:
+    def is_free(self, last: plan_steps.ClaimedBatch, opened: plan_steps.OpenedSink) -> bool:
         decided = opened.last(last.query_id)
         return decided is not None and decided.batch_id >= last.batch_id
 
@@ -325,12 +332,12 @@ class AfterTheOpenOfTheNext(Careless):
 class UnlessNamed(Careless):
     """Free when no decision that came with the task names it: the first of the two rules is missing."""
 
-    def is_free(self, last: plan_steps.Use, opened: plan_steps.Opened) -> bool:
+    def is_free(self, last: plan_steps.ClaimedBatch, opened: plan_steps.OpenedSink) -> bool:
         return [one.batch_id for one in opened.decided if one.query_id == last.query_id] != [last.batch_id]
 
 
 class InAnotherBatch(Careless):
-    def is_free(self, last: plan_steps.Use, opened: plan_steps.Opened) -> bool:
+    def is_free(self, last: plan_steps.ClaimedBatch, opened: plan_steps.OpenedSink) -> bool:
         decided = opened.last("q")
         before = -1 if decided is None else decided.batch_id
         return last.batch_id != before + 1 and last.claim != opened.claim
@@ -339,25 +346,25 @@ class InAnotherBatch(Careless):
 class Unanswered(TaskIds):
     """An id is in the pool again also when its InitProducerId was not answered, or its process was killed."""
 
-    def take(self, opened: plan_steps.Opened) -> str:
+    def take(self, opened: plan_steps.OpenedSink) -> str:
         taken = super().take(opened)
         decided = opened.last("q")
         following = 0 if decided is None else decided.batch_id + 1
-        self.begun(taken, plan_steps.Use(opened.sink, opened.claim, "q", following))
+        self.begun(taken, plan_steps.ClaimedBatch(opened.sink, opened.claim, "q", following))
         return taken
 
 
 class Lent(OwnPool):
     """Pool that leaves a taken id available for others until it comes back."""
 
-    def take(self, transactional_id: str, last: plan_steps.Use) -> bool:
+    def take(self, transactional_id: str, last: plan_steps.ClaimedBatch) -> bool:
         return self._used.get(transactional_id) == last
 
 
 class TakenUnseen(OwnPool):
     """An id is taken by its name, whatever it has been used for since it was seen."""
 
-    def take(self, transactional_id: str, last: plan_steps.Use) -> bool:
+    def take(self, transactional_id: str, last: plan_steps.ClaimedBatch) -> bool:
         return self._used.pop(transactional_id, None) is not None
 
 
@@ -400,8 +407,8 @@ MISTAKES = {
     "an unanswered id is inherited": Rules(ids=Unanswered),
     "an id is inherited by two": Rules(pool=Lent),
     "an id is inherited unseen": Rules(pool=TakenUnseen),
-    "v1: the end tells whose it is": Rules(ask_owner=ask_by_the_end_alone),
-    "v1: the end tells what is decided": Rules(ask_owner=ask_without_the_decisions),
+    "v1: the end tells whose it is": Rules(verify_claim=ask_by_the_end_alone),
+    "v1: the end tells what is decided": Rules(verify_claim=ask_without_the_decisions),
     "v1: a roll: any broker is sent to": Rules(sends_to_all=True),
     "an expired winner counts as committed": Rules(
         open_sink=open_that_takes_expired_for_committed,

@@ -17,14 +17,14 @@ from tests.support.sink_abilities import TWO_PHASE
 class Rules:
     """The protocol under test; a planted bug replaces one of these."""
 
-    open_sink: Callable[[str, BrokerAbilities], plan.Plan[plan_steps.Opened]] = plan.open_sink
-    write_task: Callable[[plan_steps.Opened, str, int], plan.Plan[plan_steps.Message]] = plan.write_task
+    open_sink: Callable[[str, BrokerAbilities], plan.Plan[plan_steps.OpenedSink]] = plan.open_sink
+    write_task: Callable[[plan_steps.OpenedSink, str, int], plan.Plan[plan_steps.TaskResult]] = plan.write_task
     commit_batch: Callable[..., plan.Plan[Any]] = plan.commit_batch
     abort_batch: Callable[..., plan.Plan[Any]] = plan.abort_batch
     ids: Callable[[Callable[[], bytes], IdPool], TaskIds] = TaskIds
     pool: Callable[[], IdPool] = OwnPool
     names_by_attempt: bool = False
-    ask_owner: Callable[[str, Pair], plan.Plan[int]] = plan_abilities.ask_owner  # before transaction.version 1
+    verify_claim: Callable[[str, Pair], plan.Plan[int]] = plan_abilities.verify_claim  # before transaction.version 1
     sends_to_all: bool = False  # also to a broker that does not verify, where only one that verifies may get it
 
 

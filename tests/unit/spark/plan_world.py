@@ -151,9 +151,9 @@ class World:
                 return SourceOffsets(str(task[3]), None)
             case plan_steps.HasRows():
                 return True
-            case plan_steps.Drain():
+            case plan_steps.DrainRows():
                 return content((task[0], task[1], task[3]))
-            case plan_steps.TakeId(opened):
+            case plan_steps.AcquireTaskId(opened):
                 if self.rules.names_by_attempt:
                     return names.task_id(SINK, (task[1] * 10 + task[2]).to_bytes(16))
                 return (yield from self._take(place.worker.ids, opened))
@@ -175,17 +175,17 @@ class World:
                     self.faults -= 1
                     raise KafkaError("a row's own code raised")
                 return content(row)
-            case plan_steps.GiveUp(transactional_id, pair):
-                return (yield partial(self._end, plan_steps.End(transactional_id, pair, commit=False)))
+            case plan_steps.AbortTask(transactional_id, pair):
+                return (yield partial(self._end, plan_steps.EndTxn(transactional_id, pair, commit=False)))
             case plan_steps.EndTransactions(ends):
                 return (yield from self._each([partial(self._end, end) for end in ends]))
             case plan_steps.KeepWinners(winners):
                 return (
                     yield from self._each([partial(broker.keep, one.transactional_id, one.pair) for one in winners])
                 )
-            case plan_steps.AskOwner(sink, claim) if self.old is not None:
-                return (yield from self._calls(place, self.rules.ask_owner(sink, claim), task))
-            case plan_steps.Claim() | plan_steps.AskOwner() | plan_steps.UseUp():
+            case plan_steps.VerifyClaim(sink, claim) if self.old is not None:
+                return (yield from self._calls(place, self.rules.verify_claim(sink, claim), task))
+            case plan_steps.Claim() | plan_steps.VerifyClaim() | plan_steps.BumpEpoch():
                 return (yield from _retried(partial(broker.answer, step)))
             case _:
                 return (yield from _read(partial(broker.answer, step)))
@@ -213,7 +213,7 @@ class World:
             if answer is not None and answer is not LOST:
                 return bool(answer)
 
-    def _note_unknown(self, unknown: plan_steps.Unknown) -> None:
+    def _note_unknown(self, unknown: plan_steps.UnknownOutcome) -> None:
         for winner in unknown.winners:
             if winner.transactional_id not in self.broker.forgotten:
                 self.strays.append(f"{winner.transactional_id} is known, and was reported as unknown, it")
@@ -226,10 +226,10 @@ class World:
             answers.append((yield from _retried(call)))
         return tuple(answers)
 
-    def _end(self, end: plan_steps.End) -> int:
+    def _end(self, end: plan_steps.EndTxn) -> int:
         return self.broker.end(end.transactional_id, end.pair, end.commit)
 
-    def _take(self, ids: TaskIds, opened: plan_steps.Opened) -> Generator[Call, Any, str]:
+    def _take(self, ids: TaskIds, opened: plan_steps.OpenedSink) -> Generator[Call, Any, str]:
         if isinstance(view := ids.pool, View):
             yield Read(lambda: view.look(opened))
             yield Read(lambda: None)  # what others do meanwhile is not seen

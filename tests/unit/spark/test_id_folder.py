@@ -11,7 +11,7 @@ import pytest
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Pair
 from fencepost.spark.sink.local.id_folder import IdFolder
-from fencepost.spark.sink.plan_steps import Decided, Opened, Use
+from fencepost.spark.sink.plan_steps import ClaimedBatch, DecidedBatch, OpenedSink
 from fencepost.spark.sink.task_ids import OwnPool, TaskIds
 from tests.support.sink_abilities import ONE_PHASE
 
@@ -22,12 +22,12 @@ def worker(folder: Path | str, servers: str = "a:9092", topic: str = "decisions"
     return IdFolder({"SPARK_LOCAL_DIRS": f"{folder},/nowhere"}, servers, topic)
 
 
-def opened(decided: int, epoch: int = 20, sink: str = "s", query_id: str = QUERY) -> Opened:
-    return Opened(sink, ONE_PHASE, Pair(1, epoch), (Decided(query_id, decided, None),))
+def opened(decided: int, epoch: int = 20, sink: str = "s", query_id: str = QUERY) -> OpenedSink:
+    return OpenedSink(sink, ONE_PHASE, Pair(1, epoch), (DecidedBatch(query_id, decided, None),))
 
 
-def use(batch_id: int, epoch: int = 10, sink: str = "s", query_id: str = QUERY) -> Use:
-    return Use(sink, Pair(1, epoch), query_id, batch_id)
+def use(batch_id: int, epoch: int = 10, sink: str = "s", query_id: str = QUERY) -> ClaimedBatch:
+    return ClaimedBatch(sink, Pair(1, epoch), query_id, batch_id)
 
 
 def an_id(number: int, sink: str = "s") -> str:

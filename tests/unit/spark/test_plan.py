@@ -28,7 +28,7 @@ from fencepost.spark.errors import (
 from fencepost.spark.sink import names, plan, plan_abilities, plan_steps
 from fencepost.spark.sink.abilities import BrokerAbilities, Guarantee
 from fencepost.spark.sink.decision import Content, Decision, Pair, SourceOffsets, Winner
-from fencepost.spark.sink.plan_steps import AbortOutcome, End, SameBatch
+from fencepost.spark.sink.plan_steps import AbortOutcome, EndTxn, SameBatch
 from tests.support.sink_abilities import ALL, KEEPING, ONE_PHASE, TWO_PHASE, VERSION_0
 
 SINK = "s"
@@ -55,14 +55,14 @@ def play(steps: plan.Plan[Any], answers: Sequence[Any]) -> tuple[list[plan_steps
 
 def prepared(
     number: int, batch_id: int = 7, claim: Pair = CLAIM, query: str = "q", abilities: BrokerAbilities = TWO_PHASE
-) -> plan_steps.Prepared:
-    return plan_steps.Prepared(
+) -> plan_steps.PreparedTask:
+    return plan_steps.PreparedTask(
         abilities, claim, query, batch_id, task(number), Pair(100 + number, 0), Content(number, 7 * number)
     )
 
 
 def commits(*numbers: int) -> plan_steps.EndTransactions:
-    return plan_steps.EndTransactions(tuple(End(task(n), Pair(100 + n, 0), True) for n in numbers))
+    return plan_steps.EndTransactions(tuple(EndTxn(task(n), Pair(100 + n, 0), True) for n in numbers))
 
 
 DECIDED = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 0)),))
@@ -70,11 +70,11 @@ DECIDED = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 0)),))
 
 def test_open_lists_then_claims_then_reads_then_finishes_then_aborts() -> None:
     listed = (
-        plan_steps.Listed(task(1), Pair(101, 0), "Ongoing"),
-        plan_steps.Listed(task(2), Pair(102, 3), "Ongoing"),
-        plan_steps.Listed(task(3), Pair(103, 0), "CompleteAbort"),
-        plan_steps.Listed(task(4, sink="s/other"), Pair(104, 0), "Ongoing"),
-        plan_steps.Listed(names.sink_id(SINK), Pair(1, 3), "Ongoing"),
+        plan_steps.SinkTransaction(task(1), Pair(101, 0), "Ongoing"),
+        plan_steps.SinkTransaction(task(2), Pair(102, 3), "Ongoing"),
+        plan_steps.SinkTransaction(task(3), Pair(103, 0), "CompleteAbort"),
+        plan_steps.SinkTransaction(task(4, sink="s/other"), Pair(104, 0), "Ongoing"),
+        plan_steps.SinkTransaction(names.sink_id(SINK), Pair(1, 3), "Ongoing"),
     )
     asked, opened = play(plan.open_sink(SINK, TWO_PHASE), [listed, CLAIM, (DECIDED,), (0,), (0,)])
     assert asked == [
@@ -82,9 +82,9 @@ def test_open_lists_then_claims_then_reads_then_finishes_then_aborts() -> None:
         plan_steps.Claim(SINK),
         plan_steps.ReadDecisions(SINK),
         commits(1),
-        plan_steps.EndTransactions((End(task(2), Pair(102, 3), False),)),
+        plan_steps.EndTransactions((EndTxn(task(2), Pair(102, 3), False),)),
     ]
-    assert opened == plan_steps.Opened(SINK, TWO_PHASE, CLAIM, (plan_steps.Decided("q", 7, None),), ("q",))
+    assert opened == plan_steps.OpenedSink(SINK, TWO_PHASE, CLAIM, (plan_steps.DecidedBatch("q", 7, None),), ("q",))
 
 
 def test_a_decided_transaction_that_is_committed_is_done() -> None:
@@ -93,7 +93,7 @@ def test_a_decided_transaction_that_is_committed_is_done() -> None:
 
 
 BOTH = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 0)), Winner(task(2), Pair(102, 0))))
-UNKNOWN = plan_steps.Unknown("q", 7, (Winner(task(1), Pair(101, 0)),))
+UNKNOWN = plan_steps.UnknownOutcome("q", 7, (Winner(task(1), Pair(101, 0)),))
 
 
 @pytest.mark.parametrize("abilities", ALL.values(), ids=ALL)
@@ -135,7 +135,7 @@ def test_a_settled_batch_names_the_transactions_with_an_unknown_outcome() -> Non
 def test_a_contradiction_is_loud_unless_somebody_newer_owns_the_sink(
     code: int, owner: int, error: type[Exception] | None
 ) -> None:
-    aborted = (plan_steps.Listed(task(1), Pair(101, 1), "CompleteAbort"),)
+    aborted = (plan_steps.SinkTransaction(task(1), Pair(101, 1), "CompleteAbort"),)
     for shown in (aborted,) if code == 90 else ((), aborted):
         with pytest.raises(error or PreparedTransactionLostError):
             play(plan.open_sink(SINK, ONE_PHASE), [(), CLAIM, (DECIDED,), (code,), shown, owner])
@@ -143,16 +143,16 @@ def test_a_contradiction_is_loud_unless_somebody_newer_owns_the_sink(
 
 def test_a_decided_transaction_that_somebody_else_kept_is_not_lost() -> None:
     """His keep moved on the pair that ends it. The look comes before the question whose the sink is."""
-    kept = plan_steps.Listed(task(1), Pair(101, 2), "Ongoing")
-    newer, complete = Pair(1, 6), plan_steps.Listed(task(1), Pair(101, 3), "CompleteCommit")
+    kept = plan_steps.SinkTransaction(task(1), Pair(101, 2), "Ongoing")
+    newer, complete = Pair(1, 6), plan_steps.SinkTransaction(task(1), Pair(101, 3), "CompleteCommit")
     first = [(kept,), CLAIM, (DECIDED,), (90,), (kept,), 0, (0,)]
     again = [(complete,), newer, (DECIDED,), (90,), (complete,)]  # the question has used the claim up
     asked, opened = play(plan.open_sink(SINK, KEEPING), [*first, *again])
     assert asked[3:7] == [
         commits(1),
         plan_steps.DescribeTasks((task(1),)),
-        plan_steps.AskOwner(SINK, CLAIM),
-        plan_steps.EndTransactions((End(task(1), Pair(101, 2), True),)),
+        plan_steps.VerifyClaim(SINK, CLAIM),
+        plan_steps.EndTransactions((EndTxn(task(1), Pair(101, 2), True),)),
     ]
     assert opened.claim == newer
     with pytest.raises(SupersededError):
@@ -162,10 +162,10 @@ def test_a_decided_transaction_that_somebody_else_kept_is_not_lost() -> None:
 def test_after_a_loss_what_was_only_kept_is_committed_too() -> None:
     both = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 0)), Winner(task(2), Pair(102, 0))))
     kept, gone = (
-        plan_steps.Listed(task(1), Pair(101, 1), "Ongoing"),
-        plan_steps.Listed(task(2), Pair(102, 1), "CompleteAbort"),
+        plan_steps.SinkTransaction(task(1), Pair(101, 1), "Ongoing"),
+        plan_steps.SinkTransaction(task(2), Pair(102, 1), "CompleteAbort"),
     )
-    complete = plan_steps.Listed(task(1), Pair(101, 2), "CompleteCommit")
+    complete = plan_steps.SinkTransaction(task(1), Pair(101, 2), "CompleteCommit")
     first = [CLAIM, (both,), (90, 48), (kept, gone), 0, (0,)]
     asked, settled = play(
         plan.settle_lost(SINK, "q", ONE_PHASE, again=False),
@@ -177,7 +177,7 @@ def test_after_a_loss_what_was_only_kept_is_committed_too() -> None:
 
 @pytest.mark.parametrize("code", [0, 48, 49])
 def test_aborting_what_is_gone_is_fine(code: int) -> None:
-    listed = (plan_steps.Listed(task(2), Pair(102, 3), "Ongoing"),)
+    listed = (plan_steps.SinkTransaction(task(2), Pair(102, 3), "Ongoing"),)
     _, opened = play(plan.open_sink(SINK, ONE_PHASE), [listed, CLAIM, (), (code,)])
     assert opened.decided == ()
 
@@ -185,13 +185,13 @@ def test_aborting_what_is_gone_is_fine(code: int) -> None:
 def test_other_refusals_are_not_taken_for_done() -> None:
     with pytest.raises(TransactionalIdAuthorizationError):
         play(plan.open_sink(SINK, ONE_PHASE), [(), CLAIM, (DECIDED,), (53,)])
-    listed = (plan_steps.Listed(task(2), Pair(102, 3), "Ongoing"),)
+    listed = (plan_steps.SinkTransaction(task(2), Pair(102, 3), "Ongoing"),)
     with pytest.raises(TransactionalIdAuthorizationError):
         play(plan.open_sink(SINK, ONE_PHASE), [listed, CLAIM, (), (53,)])
 
 
 def test_what_somebody_keeps_again_and_again_is_given_up_and_neither_lost_nor_settled() -> None:
-    kept = (plan_steps.Listed(task(1), Pair(101, 2), "Ongoing"),)
+    kept = (plan_steps.SinkTransaction(task(1), Pair(101, 2), "Ongoing"),)
     with pytest.raises(KafkaTimeoutError, match="another process keeps changing"):
         play(plan.open_sink(SINK, KEEPING), [(), CLAIM, (DECIDED,), *[(90,), kept, 0] * plan.ROUNDS])
     with pytest.raises(KafkaTimeoutError, match="another process keeps changing"):
@@ -213,23 +213,25 @@ CAME = Content(3, 21)
 
 @pytest.mark.parametrize(("batch_id", "skipped"), [(7, True), (8, False)])
 def test_a_task_skips_by_what_open_read(batch_id: int, skipped: bool) -> None:
-    opened = plan_steps.Opened(
-        SINK, TWO_PHASE, CLAIM, (plan_steps.Decided("other", 99, None), plan_steps.Decided("q", 7, CAME))
+    opened = plan_steps.OpenedSink(
+        SINK, TWO_PHASE, CLAIM, (plan_steps.DecidedBatch("other", 99, None), plan_steps.DecidedBatch("q", 7, CAME))
     )
     answers: list[Any] = [CAME] if skipped else [False]
     asked, message = play(plan.write_task(opened, "q", batch_id), answers)
-    assert asked == ([plan_steps.Drain()] if skipped else [plan_steps.HasRows()])
-    assert message == (plan_steps.Skipped("q", batch_id, CAME, CAME) if skipped else plan_steps.Nothing("q", batch_id))
+    assert asked == ([plan_steps.DrainRows()] if skipped else [plan_steps.HasRows()])
+    assert message == (
+        plan_steps.SkippedTask("q", batch_id, CAME, CAME) if skipped else plan_steps.EmptyTask("q", batch_id)
+    )
 
 
 def test_a_batch_below_the_last_decided_one_is_never_skipped() -> None:
-    opened = plan_steps.Opened(SINK, TWO_PHASE, CLAIM, (plan_steps.Decided("q", 7, CAME),))
+    opened = plan_steps.OpenedSink(SINK, TWO_PHASE, CLAIM, (plan_steps.DecidedBatch("q", 7, CAME),))
     with pytest.raises(CheckpointRolledBackError, match=r"batch 6 of query q.*written batch 7"):
         play(plan.write_task(opened, "q", 6), [])
 
 
-def skipped(rows: int, checksum: int, decided: Content | None = CAME) -> plan_steps.Skipped:
-    return plan_steps.Skipped("q", 7, Content(rows, checksum), decided)
+def skipped(rows: int, checksum: int, decided: Content | None = CAME) -> plan_steps.SkippedTask:
+    return plan_steps.SkippedTask("q", 7, Content(rows, checksum), decided)
 
 
 def test_a_decided_batch_that_comes_again_is_compared() -> None:
@@ -280,39 +282,39 @@ def test_what_is_trusted_can_be_chosen(
 
 @pytest.mark.parametrize("abilities", ALL.values(), ids=ALL)
 def test_a_task_takes_an_id_begins_and_writes(abilities: BrokerAbilities) -> None:
-    opened = plan_steps.Opened(SINK, abilities, CLAIM, ())
+    opened = plan_steps.OpenedSink(SINK, abilities, CLAIM, ())
     asked, message = play(plan.write_task(opened, "q", 3), [True, task(9), Pair(5, 0), CAME])
     assert asked == [
         plan_steps.HasRows(),
-        plan_steps.TakeId(opened),
-        plan_steps.BeginTask(task(9), plan_steps.Use(SINK, CLAIM, "q", 3), two_phase=abilities == TWO_PHASE),
+        plan_steps.AcquireTaskId(opened),
+        plan_steps.BeginTask(task(9), plan_steps.ClaimedBatch(SINK, CLAIM, "q", 3), two_phase=abilities == TWO_PHASE),
         plan_steps.WriteRows(task(9), Pair(5, 0), verified=abilities == VERSION_0),
     ]
-    assert message == plan_steps.Prepared(abilities, CLAIM, "q", 3, task(9), Pair(5, 0), CAME)
+    assert message == plan_steps.PreparedTask(abilities, CLAIM, "q", 3, task(9), Pair(5, 0), CAME)
 
 
 def test_a_downgraded_broker_is_named() -> None:
-    steps = plan.write_task(plan_steps.Opened(SINK, VERSION_0, CLAIM, ()), "q", 3)
+    steps = plan.write_task(plan_steps.OpenedSink(SINK, VERSION_0, CLAIM, ()), "q", 3)
     for answer in (None, True, task(9), Pair(5, 0)):
         steps.send(answer)
-    assert steps.throw(UnsupportedVersionError("b1 is old")) == plan_steps.GiveUp(task(9), Pair(5, 0))
+    assert steps.throw(UnsupportedVersionError("b1 is old")) == plan_steps.AbortTask(task(9), Pair(5, 0))
     with pytest.raises(GuaranteeUnavailableError, match=r"sink 's' can no longer write exactly once.*b1 is old"):
         steps.send(None)
 
 
 def test_a_task_that_fails_ends_its_own_transaction() -> None:
-    opened = plan_steps.Opened(SINK, TWO_PHASE, CLAIM, ())
+    opened = plan_steps.OpenedSink(SINK, TWO_PHASE, CLAIM, ())
     steps = plan.write_task(opened, "q", 3)
     for answer in (None, True, task(9)):
         steps.send(answer)
     assert steps.send(Pair(5, 0)) == plan_steps.WriteRows(task(9), Pair(5, 0))
-    assert steps.throw(ZeroDivisionError("a row")) == plan_steps.GiveUp(task(9), Pair(5, 0))
+    assert steps.throw(ZeroDivisionError("a row")) == plan_steps.AbortTask(task(9), Pair(5, 0))
     with pytest.raises(ZeroDivisionError, match="a row"):
         steps.send(KafkaTimeoutError("no broker"))  # what hinders that does not hide why the task failed
 
 
 def test_a_lost_begin_is_never_repeated_with_the_same_id() -> None:
-    opened = plan_steps.Opened(SINK, TWO_PHASE, CLAIM, ())
+    opened = plan_steps.OpenedSink(SINK, TWO_PHASE, CLAIM, ())
     asked, message = play(plan.write_task(opened, "q", 3), [True, task(1), None, task(2), Pair(5, 0), CAME])
     assert [step.transactional_id for step in asked if isinstance(step, plan_steps.BeginTask)] == [task(1), task(2)]
     assert message.transactional_id == task(2)
@@ -320,19 +322,19 @@ def test_a_lost_begin_is_never_repeated_with_the_same_id() -> None:
         play(plan.write_task(opened, "q", 3), [True, *(one for n in range(5) for one in (task(n), None))])
 
 
-def fine(*numbers: int) -> tuple[plan_steps.Seen, ...]:
-    return tuple(plan_steps.Seen(Pair(100 + n, 0), "Ongoing", 10, None, is_late=False) for n in numbers)
+def fine(*numbers: int) -> tuple[plan_steps.DescribedWinner, ...]:
+    return tuple(plan_steps.DescribedWinner(Pair(100 + n, 0), "Ongoing", 10, None, is_late=False) for n in numbers)
 
 
 @pytest.mark.parametrize("abilities", [TWO_PHASE, ONE_PHASE])
 def test_commit_looks_then_decides_then_completes_then_ends_what_is_left(abilities: BrokerAbilities) -> None:
-    messages: list[plan_steps.Message] = [
+    messages: list[plan_steps.TaskResult] = [
         prepared(1, abilities=abilities),
-        plan_steps.Nothing("q", 7),
+        plan_steps.EmptyTask("q", 7),
         prepared(2, abilities=abilities),
     ]
-    stray = plan_steps.Listed(task(3), Pair(103, 0), "Ongoing")
-    listed = (plan_steps.Listed(task(1), Pair(101, 1), "CompleteCommit"), stray)
+    stray = plan_steps.SinkTransaction(task(3), Pair(103, 0), "Ongoing")
+    listed = (plan_steps.SinkTransaction(task(1), Pair(101, 1), "CompleteCommit"), stray)
     answers = [HERE, fine(1, 2), 0, (0, 0), listed, 48, (0,)]
     asked, done = play(plan.commit_batch(SINK, 7, messages), answers)
     winners = (Winner(task(1), Pair(101, 0)), Winner(task(2), Pair(102, 0)))
@@ -342,8 +344,8 @@ def test_commit_looks_then_decides_then_completes_then_ends_what_is_left(abiliti
         plan_steps.WriteDecision(CLAIM, Decision(SINK, "q", 7, winners, Content(3, 21), HERE)),
         commits(1, 2),
         plan_steps.ListTransactions(SINK),
-        plan_steps.AskOwner(SINK, CLAIM),
-        plan_steps.EndTransactions((End(task(3), Pair(103, 0), False),)),
+        plan_steps.VerifyClaim(SINK, CLAIM),
+        plan_steps.EndTransactions((EndTxn(task(3), Pair(103, 0), False),)),
     ]
     assert done is True
 
@@ -356,7 +358,7 @@ def test_where_brokers_can_winners_are_kept_and_decided_with_the_pairs_that_end_
         plan_steps.SaveOffsets("q", 7),
         plan_steps.KeepWinners((Winner(task(1), Pair(101, 0)),)),
         plan_steps.WriteDecision(CLAIM, Decision(SINK, "q", 7, winners, Content(1, 7))),
-        plan_steps.EndTransactions((End(task(1), Pair(101, 1), True),)),
+        plan_steps.EndTransactions((EndTxn(task(1), Pair(101, 1), True),)),
         plan_steps.ListTransactions(SINK),
     ]
     assert done is True
@@ -364,26 +366,26 @@ def test_where_brokers_can_winners_are_kept_and_decided_with_the_pairs_that_end_
 
 @pytest.mark.parametrize("owner", [90, 0])
 def test_strays_are_left_to_a_newer_run(owner: int) -> None:
-    stray = plan_steps.Listed(task(3), Pair(103, 0), "Ongoing")
+    stray = plan_steps.SinkTransaction(task(3), Pair(103, 0), "Ongoing")
     asked, done = play(plan.commit_batch(SINK, 7, [prepared(1)]), [None, fine(1), 0, (0,), (stray,), owner])
-    assert asked[-1] == plan_steps.AskOwner(SINK, CLAIM)
+    assert asked[-1] == plan_steps.VerifyClaim(SINK, CLAIM)
     assert done is True
 
 
 GONE = [
-    plan_steps.Seen(Pair(102, 1), "CompleteAbort", None, 20_000, is_late=False),
-    plan_steps.Seen(Pair(102, 0), "Ongoing", 19_000, 20_000, is_late=True),
-    plan_steps.Seen(Pair(102, 1), "Ongoing", 19_000, None, is_late=False),
+    plan_steps.DescribedWinner(Pair(102, 1), "CompleteAbort", None, 20_000, is_late=False),
+    plan_steps.DescribedWinner(Pair(102, 0), "Ongoing", 19_000, 20_000, is_late=True),
+    plan_steps.DescribedWinner(Pair(102, 1), "Ongoing", 19_000, None, is_late=False),
 ]
 
 
 @pytest.mark.parametrize("gone", GONE)
-def test_what_is_lost_or_about_to_be_is_never_decided(gone: plan_steps.Seen) -> None:
+def test_what_is_lost_or_about_to_be_is_never_decided(gone: plan_steps.DescribedWinner) -> None:
     steps = plan.commit_batch(SINK, 7, [prepared(1), prepared(2)])
     for answer in (None, None):
         steps.send(answer)
-    assert steps.send((*fine(1), gone)) == plan_steps.AskOwner(SINK, CLAIM)
-    aborts = (End(task(1), Pair(101, 0), False), End(task(2), Pair(102, 0), False))
+    assert steps.send((*fine(1), gone)) == plan_steps.VerifyClaim(SINK, CLAIM)
+    aborts = (EndTxn(task(1), Pair(101, 0), False), EndTxn(task(2), Pair(102, 0), False))
     assert steps.send(0) == plan_steps.EndTransactions(aborts)
     words = r"batch 7 of query q was not decided.*1 of its 2 transactions.*kafka\.transaction\.timeout\.ms"
     with pytest.raises(BatchTimedOutError, match=words):
@@ -399,7 +401,7 @@ def test_what_cannot_be_kept_is_never_decided() -> None:
         steps.send(answer)
     # The first was kept: another pair ends it now.
     assert steps.send(0) == plan_steps.EndTransactions(
-        (End(task(1), Pair(101, 1), False), End(task(2), Pair(102, 0), False))
+        (EndTxn(task(1), Pair(101, 1), False), EndTxn(task(2), Pair(102, 0), False))
     )
     with pytest.raises(BatchTimedOutError, match=r"CompleteAbort, transaction\.timeout\.ms is 20000"):
         steps.send((0, 0))
@@ -409,7 +411,7 @@ def test_what_cannot_be_kept_is_never_decided() -> None:
 
 def test_a_decision_settles_what_other_queries_have_decided() -> None:
     """Their transactions are complete: Open has seen to that. No later Open asks for them again."""
-    opened = plan_steps.Opened(SINK, TWO_PHASE, CLAIM, (), ("gone", "q"))
+    opened = plan_steps.OpenedSink(SINK, TWO_PHASE, CLAIM, (), ("gone", "q"))
     _, message = play(plan.write_task(opened, "q", 7), [True, task(1), Pair(101, 0), Content(1, 7)])
     gone = Decision(SINK, "gone", 99, (Winner(task(8), Pair(108, 0)),), CAME, HERE)
     before = Decision(SINK, "q", 6, (Winner(task(9), Pair(109, 0)),))
@@ -420,15 +422,15 @@ def test_a_decision_settles_what_other_queries_have_decided() -> None:
         plan_steps.ReadDecisions(SINK),
         plan_steps.WriteDecision(CLAIM, decision, (Decision(SINK, "gone", 99, (), CAME, HERE),)),
     ]
-    for naming in ((), ("q",)):  # the ordinary case costs nothing
-        opened = plan_steps.Opened(SINK, TWO_PHASE, CLAIM, (), naming)
+    for queries_with_winners in ((), ("q",)):  # the ordinary case costs nothing
+        opened = plan_steps.OpenedSink(SINK, TWO_PHASE, CLAIM, (), queries_with_winners)
         _, message = play(plan.write_task(opened, "q", 7), [True, task(1), Pair(101, 0), Content(1, 7)])
         asked, _ = play(plan.commit_batch(SINK, 7, [message]), [None, fine(1), 0, (0,), ()])
         assert plan_steps.ReadDecisions(SINK) not in asked
 
 
 def test_nothing_to_commit_asks_for_nothing() -> None:
-    assert play(plan.commit_batch(SINK, 7, [plan_steps.Nothing("q", 7)]), []) == ([], False)
+    assert play(plan.commit_batch(SINK, 7, [plan_steps.EmptyTask("q", 7)]), []) == ([], False)
 
 
 @pytest.mark.parametrize(
@@ -448,39 +450,42 @@ def test_only_zero_means_decided(code: int | None, error: type[Exception]) -> No
         [prepared(1), prepared(2, claim=Pair(1, 5))],
         [prepared(1), prepared(2, query="r")],
         [prepared(1, batch_id=6)],
-        [plan_steps.Nothing("q", 6)],
+        [plan_steps.EmptyTask("q", 6)],
     ],
 )
-def test_messages_that_cannot_be_one_batch_decide_nothing(messages: list[plan_steps.Message | None]) -> None:
+def test_messages_that_cannot_be_one_batch_decide_nothing(messages: list[plan_steps.TaskResult | None]) -> None:
     with pytest.raises(SinkContradictionError):
         play(plan.commit_batch(SINK, 7, messages), [])
 
 
 def test_abort_lists_and_asks_who_owns_the_sink_first() -> None:
-    listed = (plan_steps.Listed(task(1), Pair(101, 1), "Ongoing"), plan_steps.Listed(task(4), Pair(104, 0), "Ongoing"))
-    aborts = plan_steps.EndTransactions((End(task(1), Pair(101, 1), False), End(task(4), Pair(104, 0), False)))
-    begins: list[plan_steps.Step] = [plan_steps.ListTransactions(SINK), plan_steps.AskOwner(SINK, CLAIM)]
+    listed = (
+        plan_steps.SinkTransaction(task(1), Pair(101, 1), "Ongoing"),
+        plan_steps.SinkTransaction(task(4), Pair(104, 0), "Ongoing"),
+    )
+    aborts = plan_steps.EndTransactions((EndTxn(task(1), Pair(101, 1), False), EndTxn(task(4), Pair(104, 0), False)))
+    begins: list[plan_steps.Step] = [plan_steps.ListTransactions(SINK), plan_steps.VerifyClaim(SINK, CLAIM)]
     messages = [None, prepared(1)]
     done = play(plan.abort_batch(SINK, messages), [listed, 0, (0, 48)])
     assert done == ([*begins, aborts], AbortOutcome.ABORTED)
     # Decided: by the pairs of the decision, which a keep may have moved on from those of the messages.
     kept = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 1)),))
     other = Decision(SINK, "p", 9, (Winner(task(8), Pair(108, 1)),))
-    commit = plan_steps.EndTransactions((End(task(1), Pair(101, 1), True),))
+    commit = plan_steps.EndTransactions((EndTxn(task(1), Pair(101, 1), True),))
     done = play(plan.abort_batch(SINK, messages), [listed, 48, (other, kept), (0,)])
     assert done == ([*begins, plan_steps.ReadDecisions(SINK), commit], AbortOutcome.COMMITTED)
     assert play(plan.abort_batch(SINK, messages), [listed, 90]) == (begins, AbortOutcome.LEFT)
     assert play(plan.abort_batch(SINK, messages), [listed, 49]) == (begins, AbortOutcome.LEFT)
-    assert play(plan.abort_batch(SINK, [None, plan_steps.Nothing("q", 7)]), []) == ([], AbortOutcome.NOTHING)
+    assert play(plan.abort_batch(SINK, [None, plan_steps.EmptyTask("q", 7)]), []) == ([], AbortOutcome.NOTHING)
 
 
 BEFORE, NOW = (
-    (plan_steps.Listed(task(2), Pair(102, 3), "Ongoing"),),
-    (plan_steps.Listed(task(2), Pair(102, 4), "Ongoing"),),
+    (plan_steps.SinkTransaction(task(2), Pair(102, 3), "Ongoing"),),
+    (plan_steps.SinkTransaction(task(2), Pair(102, 4), "Ongoing"),),
 )
-ABORTS_BEFORE = plan_steps.EndTransactions((End(task(2), Pair(102, 3), False),))
-ABORTS_NOW = plan_steps.EndTransactions((End(task(2), Pair(102, 4), False),))
-LISTS, ASKS = plan_steps.ListTransactions(SINK), plan_steps.AskOwner(SINK, CLAIM)
+ABORTS_BEFORE = plan_steps.EndTransactions((EndTxn(task(2), Pair(102, 3), False),))
+ABORTS_NOW = plan_steps.EndTransactions((EndTxn(task(2), Pair(102, 4), False),))
+LISTS, ASKS = plan_steps.ListTransactions(SINK), plan_steps.VerifyClaim(SINK, CLAIM)
 
 
 def test_what_moves_on_while_it_is_aborted_is_aborted_if_it_is_no_newer_run_s() -> None:

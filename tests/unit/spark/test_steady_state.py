@@ -88,7 +88,7 @@ class Stream:
         opened = self._play(plan.open_sink(SINK, self.abilities))
         turn = self.batch % WORKERS
         workers = self.workers[turn:] + self.workers[:turn]
-        messages: list[plan_steps.Message] = []
+        messages: list[plan_steps.TaskResult] = []
         for partition in range(TASKS):
             if partition in faults.failing:
                 self._task(opened, workers[partition], partition, fails=True)
@@ -99,8 +99,10 @@ class Stream:
             return
         self._play(plan.commit_batch(SINK, self.batch, messages), until_decided=faults.dies == "with")
 
-    def _task(self, opened: plan_steps.Opened, ids: TaskIds, partition: int, fails: bool = False) -> plan_steps.Message:
-        message: plan_steps.Message = self._play(
+    def _task(
+        self, opened: plan_steps.OpenedSink, ids: TaskIds, partition: int, fails: bool = False
+    ) -> plan_steps.TaskResult:
+        message: plan_steps.TaskResult = self._play(
             plan.write_task(opened, "q", self.batch), ids=ids, row=(self.batch, partition, 0), fails=fails
         )
         return message
@@ -123,7 +125,7 @@ class Stream:
     def _perform(self, step: plan_steps.Step, ids: TaskIds | None, row: Any) -> Any:
         broker = self.broker
         match step:
-            case plan_steps.TakeId(opened) if ids is not None:
+            case plan_steps.AcquireTaskId(opened) if ids is not None:
                 return ids.take(opened)
             case plan_steps.BeginTask(transactional_id, use, two_phase) if ids is not None:
                 pair = broker.init(transactional_id, two_phase)
@@ -134,9 +136,9 @@ class Stream:
                 return rows_of(row)
             case plan_steps.HasRows():
                 return True
-            case plan_steps.Drain():
+            case plan_steps.DrainRows():
                 return rows_of(row)
-            case plan_steps.GiveUp(transactional_id, pair):
+            case plan_steps.AbortTask(transactional_id, pair):
                 return broker.end(transactional_id, pair, False)
             case plan_steps.WriteDecision(claim, decision, complete):
                 assert broker.produce(S, claim, (decision, *complete))
@@ -167,7 +169,7 @@ def test_later_batches_leave_no_more_than_the_first_thousand(abilities: BrokerAb
 
 def test_without_ids_that_are_used_again_they_are_as_many_as_tasks() -> None:
     class Minted(TaskIds):
-        def begun(self, transactional_id: str, use: plan_steps.Use) -> None:
+        def begun(self, transactional_id: str, use: plan_steps.ClaimedBatch) -> None:
             pass
 
     assert Stream(ONE_PHASE, Minted).run(100).ids > 100 * TASKS
@@ -179,13 +181,13 @@ def test_ids_that_are_inherited_are_as_many_as_two_batches_use() -> None:
     assert 2 * TASKS <= ids < 4 * TASKS
 
 
-def use(batch_id: int, epoch: int, query_id: str = "q", sink: str = SINK) -> plan_steps.Use:
-    return plan_steps.Use(sink, Pair(1, epoch), query_id, batch_id)
+def use(batch_id: int, epoch: int, query_id: str = "q", sink: str = SINK) -> plan_steps.ClaimedBatch:
+    return plan_steps.ClaimedBatch(sink, Pair(1, epoch), query_id, batch_id)
 
 
-def opened(decided: int | None, epoch: int, producer_id: int = 1) -> plan_steps.Opened:
-    last = () if decided is None else (plan_steps.Decided("q", decided, None),)
-    return plan_steps.Opened(SINK, ONE_PHASE, Pair(producer_id, epoch), last)
+def opened(decided: int | None, epoch: int, producer_id: int = 1) -> plan_steps.OpenedSink:
+    last = () if decided is None else (plan_steps.DecidedBatch("q", decided, None),)
+    return plan_steps.OpenedSink(SINK, ONE_PHASE, Pair(producer_id, epoch), last)
 
 
 def test_an_id_is_free_once_a_later_batch_is_decided() -> None:

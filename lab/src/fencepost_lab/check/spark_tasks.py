@@ -89,7 +89,7 @@ class SinkProcess:
         async def has_rows(step: plan_steps.HasRows) -> bool:
             return bool(task.values)
 
-        async def drain(step: plan_steps.Drain) -> Content:
+        async def drain(step: plan_steps.DrainRows) -> Content:
             await self._process.runtime.sleep_ms(1.0)
             return content_of(_arrow(task.values, keyed=False), task.topic)
 
@@ -100,7 +100,7 @@ class SinkProcess:
         steps = plan.write_task(pickle.loads(opened), task.query_id, task.batch)
         own: dict[type, OwnStep] = {
             plan_steps.HasRows: has_rows,
-            plan_steps.Drain: drain,
+            plan_steps.DrainRows: drain,
             plan_steps.WriteRows: write_rows,
         }
         return pickle.dumps(await self._run(steps, own))
@@ -119,7 +119,7 @@ class SinkProcess:
 
     async def abort(self, messages: Sequence[bytes | None], opened: bytes) -> plan_steps.AbortOutcome:
         """Abort the batch in the commit worker, which has the claim of the driver's `opened`."""
-        own: plan_steps.Opened = pickle.loads(opened)
+        own: plan_steps.OpenedSink = pickle.loads(opened)
         return await self._run(plan.abort_batch(self._sink, _unpickled(messages), own.claim), {})
 
     async def _run(self, steps: plan.Plan[T], own: dict[type, OwnStep]) -> T:
@@ -168,7 +168,7 @@ def unique_bytes(chance: Random, task: str) -> bytes:
     return chance.randbytes(UNIQUE_BYTES)
 
 
-def _unpickled(messages: Sequence[bytes | None]) -> list[plan_steps.Message | None]:
+def _unpickled(messages: Sequence[bytes | None]) -> list[plan_steps.TaskResult | None]:
     return [None if message is None else pickle.loads(message) for message in messages]
 
 

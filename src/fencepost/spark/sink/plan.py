@@ -12,7 +12,7 @@ was model-checked: tests/unit/spark/test_plan_model.py plants the known mistakes
     abort_batch   in Spark's commit worker, after a failed commit or failed tasks step 11
     settle_lost   by a person, after a loss
 
-plan_abilities.py finds the abilities of the brokers, and carries out AskOwner where EndTxn does not raise the epoch.
+plan_abilities.py finds the abilities of the brokers, and carries out VerifyClaim where EndTxn does not raise the epoch.
 
 The error codes are those of EndTxn v5 on Apache Kafka 4.3.1: 0 done or done before, 48 INVALID_TXN_STATE (ended the
 other way), 49 INVALID_PRODUCER_ID_MAPPING (the transactional id has expired), 90 PRODUCER_FENCED. Fencepost's broker
@@ -45,39 +45,39 @@ from fencepost.spark.errors import (
 from fencepost.spark.sink import names
 from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import NO_ROWS, Content, Decision, Pair, SourceOffsets, Winner
-from fencepost.spark.sink.plan_abilities import no_longer
+from fencepost.spark.sink.plan_abilities import downgraded_error
 from fencepost.spark.sink.plan_steps import (
     AbortOutcome,
-    AskOwner,
+    AbortTask,
+    AcquireTaskId,
     BeginTask,
     Claim,
-    Decided,
+    ClaimedBatch,
+    DecidedBatch,
+    DescribedWinner,
     DescribeTasks,
     DescribeWinners,
-    Drain,
-    End,
+    DrainRows,
+    EmptyTask,
     EndTransactions,
+    EndTxn,
     ForgetQuery,
-    GiveUp,
     HasRows,
     KeepWinners,
-    Listed,
     ListTransactions,
-    Message,
-    Nothing,
-    Opened,
+    OpenedSink,
     Plan,
-    Prepared,
+    PreparedTask,
     ReadDecisions,
     ReportUnknown,
     SameBatch,
     SaveOffsets,
-    Seen,
-    Settled,
-    Skipped,
-    TakeId,
-    Unknown,
-    Use,
+    SettledBatch,
+    SinkTransaction,
+    SkippedTask,
+    TaskResult,
+    UnknownOutcome,
+    VerifyClaim,
     WriteDecision,
     WriteRows,
 )
@@ -105,33 +105,35 @@ _IS_COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})  # Kafka's
 # --- open ---
 
 
-def open_sink(sink: str, abilities: BrokerAbilities) -> Plan[Opened]:
+def open_sink(sink: str, abilities: BrokerAbilities) -> Plan[OpenedSink]:
     """Take the sink over: commit the decided transactions, abort those that can never be decided.
 
     Raises SupersededError, PreparedTransactionLostError, or the error for a broker's refusal.
     """
     for _ in range(ROUNDS):
         # Listed before the claim: only transactions of older drivers are listed, and the claim fences these.
-        listed: tuple[Listed, ...] = yield ListTransactions(sink)
+        listed: tuple[SinkTransaction, ...] = yield ListTransactions(sink)
         claim: Pair = yield Claim(sink)
         # Read after the claim: no older driver can add a decision any more.
         decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
         for decision in decisions:
             if decision.sink != sink:
                 raise SinkContradictionError(f"a decision of sink {decision.sink!r} was read for sink {sink!r}")
-        is_used_up = yield from _complete(sink, claim, decisions, abilities)
+        epoch_bumped = yield from _complete(sink, claim, decisions, abilities)
         decided = {winner.transactional_id for decision in decisions for winner in decision.winners}
         moved = yield from _abort(_open_tasks(sink, listed, decided))
-        if moved and not is_used_up:
+        if moved and not epoch_bumped:
             # A zombie has kept the transaction (KIP-939), or a newer run uses the id again. The claim tells which.
-            is_used_up = yield from _still_owned(sink, claim)
-        if not is_used_up:
+            epoch_bumped = yield from _still_owned(sink, claim)
+        if not epoch_bumped:
             break
     else:
         raise _changed_by_others(sink)
-    last = [Decided(decision.query_id, decision.batch_id, decision.content) for decision in decisions]
-    naming = tuple(sorted(decision.query_id for decision in decisions if decision.winners))
-    return Opened(sink, abilities, claim, tuple(sorted(last, key=lambda decided: decided.query_id)), naming)
+    last = [DecidedBatch(decision.query_id, decision.batch_id, decision.content) for decision in decisions]
+    queries_with_winners = tuple(sorted(decision.query_id for decision in decisions if decision.winners))
+    return OpenedSink(
+        sink, abilities, claim, tuple(sorted(last, key=lambda decided: decided.query_id)), queries_with_winners
+    )
 
 
 def _changed_by_others(sink: str) -> KafkaTimeoutError:
@@ -139,16 +141,18 @@ def _changed_by_others(sink: str) -> KafkaTimeoutError:
     return KafkaTimeoutError(f"sink {sink!r}: gave up after {ROUNDS} attempts, because {reason}")
 
 
-def _open_tasks(sink: str, listed: tuple[Listed, ...], decided_ids: Collection[str] = ()) -> tuple[End, ...]:
+def _open_tasks(
+    sink: str, listed: tuple[SinkTransaction, ...], decided_ids: Collection[str] = ()
+) -> tuple[EndTxn, ...]:
     """Return aborts of the sink's listed transactions that are open and not decided."""
     return tuple(
-        End(txn.transactional_id, txn.pair, commit=False)
+        EndTxn(txn.transactional_id, txn.pair, commit=False)
         for txn in listed
         if txn.state == "Ongoing" and _is_task_of(sink, txn) and txn.transactional_id not in decided_ids
     )
 
 
-def _is_task_of(sink: str, listed: Listed) -> bool:
+def _is_task_of(sink: str, listed: SinkTransaction) -> bool:
     name = names.parse(listed.transactional_id)
     return isinstance(name, names.TaskId) and name.sink == sink
 
@@ -156,7 +160,7 @@ def _is_task_of(sink: str, listed: Listed) -> bool:
 # --- write ---
 
 
-def write_task(opened: Opened, query_id: str, batch_id: int) -> Plan[Message]:
+def write_task(opened: OpenedSink, query_id: str, batch_id: int) -> Plan[TaskResult]:
     """Write one task attempt's rows in a transaction of its own and leave it open.
 
     Raises CheckpointRolledBackError for a batch below the last decided batch.
@@ -171,16 +175,16 @@ def write_task(opened: Opened, query_id: str, batch_id: int) -> Plan[Message]:
             "written batch back); or another driver on the same checkpoint is ahead of this driver"
         )
     if last is not None and batch_id == last.batch_id:
-        content: Content = yield Drain()
-        return Skipped(query_id, batch_id, content, last.content)
+        content: Content = yield DrainRows()
+        return SkippedTask(query_id, batch_id, content, last.content)
     has_rows: bool = yield HasRows()
     if not has_rows:
-        return Nothing(query_id, batch_id)
-    use = Use(opened.sink, opened.claim, query_id, batch_id)
+        return EmptyTask(query_id, batch_id)
+    batch = ClaimedBatch(opened.sink, opened.claim, query_id, batch_id)
     for _ in range(BEGIN_ATTEMPTS):
-        transactional_id: str = yield TakeId(opened)
+        transactional_id: str = yield AcquireTaskId(opened)
         # A lost InitProducerId may arrive after the transaction is prepared, and abort it: take another id.
-        pair: Pair | None = yield BeginTask(transactional_id, use, opened.abilities.begins_two_phase)
+        pair: Pair | None = yield BeginTask(transactional_id, batch, opened.abilities.begins_two_phase)
         if pair is not None:
             break
     else:
@@ -190,19 +194,19 @@ def write_task(opened: Opened, query_id: str, batch_id: int) -> Plan[Message]:
         content = yield WriteRows(transactional_id, pair, must_verify)
     except Exception as error:
         # An open transaction would hide all later records of its partitions from read_committed readers.
-        yield GiveUp(transactional_id, pair)
+        yield AbortTask(transactional_id, pair)
         if isinstance(error, UnsupportedVersionError) and must_verify:
-            raise no_longer(opened.sink, error) from error
+            raise downgraded_error(opened.sink, error) from error
         raise
-    others = any(name != query_id for name in opened.naming)
-    return Prepared(opened.abilities, opened.claim, query_id, batch_id, transactional_id, pair, content, others)
+    others = any(name != query_id for name in opened.queries_with_winners)
+    return PreparedTask(opened.abilities, opened.claim, query_id, batch_id, transactional_id, pair, content, others)
 
 
 # --- commit ---
 
 
 def commit_batch(
-    sink: str, batch_id: int, messages: Sequence[Message | None], same: SameBatch = SameBatch.ROWS
+    sink: str, batch_id: int, messages: Sequence[TaskResult | None], same: SameBatch = SameBatch.ROWS
 ) -> Plan[bool]:
     """Decide the batch and complete it. Return False if there was nothing to decide.
 
@@ -215,7 +219,7 @@ def commit_batch(
     prepared = _prepared(messages)
     if any(message is not None and message.batch_id != batch_id for message in messages):
         raise SinkContradictionError(f"commit of batch {batch_id} of sink {sink!r}: a message is of another batch")
-    skipped = [message for message in messages if isinstance(message, Skipped)]
+    skipped = [message for message in messages if isinstance(message, SkippedTask)]
     if skipped and not prepared:
         yield from _compare(sink, batch_id, skipped, same)
     if not prepared:
@@ -230,20 +234,20 @@ def commit_batch(
     content = sum((message.content for message in prepared), NO_ROWS)
     winners: tuple[Winner, ...] = yield from _secure(sink, prepared)
     decision = Decision(sink, first.query_id, batch_id, winners, content, offsets)
-    complete = (yield from _complete_ones(sink, first.query_id)) if first.others_named else ()
+    complete = (yield from _completed_decisions(sink, first.query_id)) if first.others_named else ()
     try:
         code: int | None = yield WriteDecision(first.claim, decision, complete, must_verify)
     except UnsupportedVersionError as error:
         if not must_verify:
             raise
-        raise no_longer(sink, error) from error
+        raise downgraded_error(sink, error) from error
     must_be_decided(sink, batch_id, code)
     yield from _complete(sink, first.claim, (decision,), first.abilities)
     yield from _abort_orphans(sink, first.claim, winners)
     return True
 
 
-def _complete_ones(sink: str, query_id: str) -> Plan[tuple[Decision, ...]]:
+def _completed_decisions(sink: str, query_id: str) -> Plan[tuple[Decision, ...]]:
     """Return the other queries' decisions without their transactions, so that no Open ends these again.
 
     If the decision that they are written with counts, nobody has claimed the sink since its Open. Then these are the
@@ -255,7 +259,7 @@ def _complete_ones(sink: str, query_id: str) -> Plan[tuple[Decision, ...]]:
     )
 
 
-def _secure(sink: str, prepared: tuple[Prepared, ...]) -> Plan[tuple[Winner, ...]]:
+def _secure(sink: str, prepared: tuple[PreparedTask, ...]) -> Plan[tuple[Winner, ...]]:
     """Check that the winners can be completed, and return them with the pairs that complete them.
 
     Raises SupersededError, or BatchTimedOutError if they cannot. The whole batch is aborted then.
@@ -263,7 +267,7 @@ def _secure(sink: str, prepared: tuple[Prepared, ...]) -> Plan[tuple[Winner, ...
     first = prepared[0]
     winners = tuple(Winner(message.transactional_id, message.pair) for message in prepared)
     ids = tuple(message.transactional_id for message in prepared)
-    seen: tuple[Seen, ...]
+    seen: tuple[DescribedWinner, ...]
     if first.abilities.keeps_prepared:
         # Removes the timeout, only from the winners' transactions.
         kept: tuple[Pair | None, ...] = yield KeepWinners(winners)
@@ -283,13 +287,13 @@ def _secure(sink: str, prepared: tuple[Prepared, ...]) -> Plan[tuple[Winner, ...
         ]
         if not bad:
             return winners
-    answer: int = yield AskOwner(sink, first.claim)
+    answer: int = yield VerifyClaim(sink, first.claim)
     if answer in _SUPERSEDED or answer == _OTHER_WAY:  # 48: the claim has decided before
         raise _superseded(sink, first.batch_id, answer)
     if answer != _NONE:
         raise error_for(answer, f"asking whether sink {sink!r} is still owned")
     # The claim is used up, so the batch can never be decided. abort_batch ends those that another process has kept.
-    yield from _abort(tuple(End(name, pair, commit=False) for name, pair in zip(ids, pairs, strict=True)))
+    yield from _abort(tuple(EndTxn(name, pair, commit=False) for name, pair in zip(ids, pairs, strict=True)))
     raise BatchTimedOutError(first.query_id, first.batch_id, [f"{name} ({what})" for name, what in bad], len(winners))
 
 
@@ -302,7 +306,7 @@ def decision_of(sink: str, query_id: str, decisions: Sequence[Decision]) -> Deci
     raise ConfigurationError(f"sink {sink!r} has no decision of query {query_id!r}; it has: {known}")
 
 
-def settle_lost(sink: str, query_id: str, abilities: BrokerAbilities, *, again: bool) -> Plan[Settled]:
+def settle_lost(sink: str, query_id: str, abilities: BrokerAbilities, *, again: bool) -> Plan[SettledBatch]:
     """Let a query continue whose last decided batch is lost in part: after the batch, or (`again`) with all of it.
 
     For a person; it claims the sink. Raises ConfigurationError without a decision, and the errors of commit_batch.
@@ -312,7 +316,7 @@ def settle_lost(sink: str, query_id: str, abilities: BrokerAbilities, *, again: 
         decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
         decision = decision_of(sink, query_id, decisions)
         ended = yield from _commit_and_judge(
-            tuple(End(winner.transactional_id, winner.pair, commit=True) for winner in decision.winners)
+            tuple(EndTxn(winner.transactional_id, winner.pair, commit=True) for winner in decision.winners)
         )
         if not ended.kept:
             break
@@ -328,7 +332,9 @@ def settle_lost(sink: str, query_id: str, abilities: BrokerAbilities, *, again: 
     lost, unknown = {end.transactional_id for end, _ in ended.lost}, set(ended.unknown)
     ids = [winner.transactional_id for winner in decision.winners]
     committed = tuple(name for name in ids if name not in lost | unknown)
-    return Settled(decision, committed, tuple(filter(lost.__contains__, ids)), tuple(filter(unknown.__contains__, ids)))
+    return SettledBatch(
+        decision, committed, tuple(filter(lost.__contains__, ids)), tuple(filter(unknown.__contains__, ids))
+    )
 
 
 def must_be_decided(sink: str, batch_id: int, code: int | None) -> None:
@@ -357,19 +363,19 @@ def _abort_orphans(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[
     """Abort the transactions that failed and losing attempts of the batch left open. The batch is complete."""
     named = {winner.transactional_id for winner in winners}
     for _ in range(ROUNDS):
-        listed: tuple[Listed, ...] = yield ListTransactions(sink)
+        listed: tuple[SinkTransaction, ...] = yield ListTransactions(sink)
         orphans = _open_tasks(sink, listed, named)
         if not orphans:
             return
         # The list comes before this request: if it had a newer run's transactions, that run would own the sink.
-        answer: int = yield AskOwner(sink, claim)
+        answer: int = yield VerifyClaim(sink, claim)
         if answer != _OTHER_WAY:  # the claim's own decision is not the last transaction of the sink's own id
             return
         if not (yield from _abort(orphans)):
             return
 
 
-def _compare(sink: str, batch_id: int, skipped: list[Skipped], same: SameBatch) -> Plan[None]:
+def _compare(sink: str, batch_id: int, skipped: list[SkippedTask], same: SameBatch) -> Plan[None]:
     """Raise BatchChangedError if the rows that came are not those decided under this number."""
     query_id, decided = skipped[0].query_id, skipped[0].decided
     if any((message.query_id, message.decided) != (query_id, decided) for message in skipped):
@@ -393,7 +399,7 @@ def _compare(sink: str, batch_id: int, skipped: list[Skipped], same: SameBatch) 
 # --- abort ---
 
 
-def abort_batch(sink: str, messages: Sequence[Message | None], known: Pair | None = None) -> Plan[AbortOutcome]:
+def abort_batch(sink: str, messages: Sequence[TaskResult | None], known: Pair | None = None) -> Plan[AbortOutcome]:
     """Abort the batch if it can never be decided, complete it if it is decided, leave it if a newer run owns the sink.
 
     `known`: the batch's claim, where it is known without messages.
@@ -420,10 +426,10 @@ def abort_claim(sink: str, claim: Pair) -> Plan[AbortOutcome]:
     Raises the error for a broker's refusal.
     """
     for _ in range(ROUNDS):
-        # Losing attempts are listed too. The list comes before AskOwner, so it has no transaction of a newer run.
-        listed: tuple[Listed, ...] = yield ListTransactions(sink)
+        # Losing attempts are listed too. The list comes before VerifyClaim, so it has no transaction of a newer run.
+        listed: tuple[SinkTransaction, ...] = yield ListTransactions(sink)
         # Reading the topic is not enough: a decision whose answer was lost can still take effect. This request ends it.
-        code: int = yield AskOwner(sink, claim)
+        code: int = yield VerifyClaim(sink, claim)
         if code != _NONE or not (yield from _abort(_open_tasks(sink, listed))):
             break
     if code == _NONE:
@@ -438,8 +444,8 @@ def abort_claim(sink: str, claim: Pair) -> Plan[AbortOutcome]:
 # --- shared ---
 
 
-def _prepared(messages: Sequence[Message | None]) -> tuple[Prepared, ...]:
-    prepared = tuple(message for message in messages if isinstance(message, Prepared))
+def _prepared(messages: Sequence[TaskResult | None]) -> tuple[PreparedTask, ...]:
+    prepared = tuple(message for message in messages if isinstance(message, PreparedTask))
     if len({(message.claim, message.query_id, message.batch_id) for message in prepared}) > 1:
         raise SinkContradictionError("the messages of one batch name several claims, queries, or batches")
     return prepared
@@ -451,10 +457,10 @@ def _complete(sink: str, claim: Pair, decisions: Sequence[Decision], abilities: 
     Raises SupersededError, and PreparedTransactionLostError after all others are committed. Reports unknown outcomes.
     """
     winners = tuple(winner for decision in decisions for winner in decision.winners)
-    ends = tuple(End(winner.transactional_id, winner.pair, commit=True) for winner in winners)
-    lost: list[tuple[End, int]] = []
+    ends = tuple(EndTxn(winner.transactional_id, winner.pair, commit=True) for winner in winners)
+    lost: list[tuple[EndTxn, int]] = []
     unknown: set[str] = set()
-    is_used_up = False
+    epoch_bumped = False
     for _ in range(ROUNDS):
         ended = yield from _commit_and_judge(ends)
         lost += ended.lost
@@ -462,7 +468,7 @@ def _complete(sink: str, claim: Pair, decisions: Sequence[Decision], abilities: 
         ends = ended.kept
         if ended.lost or ends:
             # Ask after the description: if we are still the owner, it shows no newer run's transaction of a reused id.
-            is_used_up = yield from _still_owned(sink, claim)
+            epoch_bumped = yield from _still_owned(sink, claim)
         if not ends:
             break
     else:
@@ -470,9 +476,9 @@ def _complete(sink: str, claim: Pair, decisions: Sequence[Decision], abilities: 
     for decision in decisions:
         found = tuple(winner for winner in decision.winners if winner.transactional_id in unknown)
         if found:
-            yield ReportUnknown(sink, abilities, Unknown(decision.query_id, decision.batch_id, found))
+            yield ReportUnknown(sink, abilities, UnknownOutcome(decision.query_id, decision.batch_id, found))
     if not lost:
-        return is_used_up
+        return epoch_bumped
     lost_names = ", ".join(f"{end.transactional_id} ({end.pair}): {describe(code)}" for end, code in lost[:5])
     raise PreparedTransactionLostError(
         f"{len(lost)} of {len(winners)} transactions whose commit is decided cannot be committed: {lost_names}. "
@@ -484,12 +490,12 @@ def _complete(sink: str, claim: Pair, decisions: Sequence[Decision], abilities: 
 class _Ended(Value):
     """Decided transactions after their commit: lost, unknown, and kept by another process, to be committed again."""
 
-    lost: tuple[tuple[End, int], ...]
+    lost: tuple[tuple[EndTxn, int], ...]
     unknown: tuple[str, ...]
-    kept: tuple[End, ...]
+    kept: tuple[EndTxn, ...]
 
 
-def _commit_and_judge(ends: tuple[End, ...]) -> Plan[_Ended]:
+def _commit_and_judge(ends: tuple[EndTxn, ...]) -> Plan[_Ended]:
     """Commit decided transactions, and describe those that did not commit.
 
     49 is unknown: coordinators forget an id some time after its transaction has ended, however it ended (K17).
@@ -497,9 +503,9 @@ def _commit_and_judge(ends: tuple[End, ...]) -> Plan[_Ended]:
     codes = yield from _commit(ends)
     unknown = [end.transactional_id for end, code in codes.items() if code == _EXPIRED]
     contradicted = {end: code for end, code in codes.items() if code in _CONTRADICTS}
-    shown: dict[str, Listed] = {}
+    shown: dict[str, SinkTransaction] = {}
     if contradicted:
-        listed: tuple[Listed, ...] = yield DescribeTasks(tuple(end.transactional_id for end in contradicted))
+        listed: tuple[SinkTransaction, ...] = yield DescribeTasks(tuple(end.transactional_id for end in contradicted))
         shown = {task.transactional_id: task for task in listed}
     lost, kept = [], []
     for end, code in contradicted.items():
@@ -514,7 +520,7 @@ def _commit_and_judge(ends: tuple[End, ...]) -> Plan[_Ended]:
     return _Ended(tuple(lost), tuple(unknown), tuple(kept))
 
 
-def _commit(ends: tuple[End, ...]) -> Plan[dict[End, int]]:
+def _commit(ends: tuple[EndTxn, ...]) -> Plan[dict[EndTxn, int]]:
     """Commit the transactions. Return the codes of those that did not commit."""
     codes: tuple[int, ...] = (yield EndTransactions(ends)) if ends else ()
     for end, code in zip(ends, codes, strict=True):
@@ -525,7 +531,7 @@ def _commit(ends: tuple[End, ...]) -> Plan[dict[End, int]]:
 
 def _still_owned(sink: str, claim: Pair) -> Plan[bool]:
     """Return True, because the question uses the claim up. Raises SupersededError if there is a newer claim."""
-    answer: int = yield AskOwner(sink, claim)
+    answer: int = yield VerifyClaim(sink, claim)
     if answer in _SUPERSEDED:
         raise SupersededError(
             f"a newer run of sink {sink!r} took over; that run commits the decided transactions", code=answer
@@ -536,7 +542,7 @@ def _still_owned(sink: str, claim: Pair) -> Plan[bool]:
     return True
 
 
-def _abort(ends: tuple[End, ...]) -> Plan[bool]:
+def _abort(ends: tuple[EndTxn, ...]) -> Plan[bool]:
     """Abort each. An ended or expired transaction counts as aborted. Return whether any may be open with another pair.
 
     To abort those, list them again, and then verify the claim: a newer run may use the ids again.

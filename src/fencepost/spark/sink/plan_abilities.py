@@ -1,4 +1,4 @@
-"""Plans that ask the brokers for their abilities, and AskOwner for brokers below transaction.version 1."""
+"""Plans that ask the brokers for their abilities, and VerifyClaim for brokers below transaction.version 1."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fencepost.spark.sink.abilities import VERIFYING_VERSION, BrokerAbilities, G
 from fencepost.spark.sink.decision import Pair
 from fencepost.spark.sink.plan_steps import (
     BrokerVersions,
+    BumpEpoch,
     DescribeBroker,
-    End,
     EndTransactions,
+    EndTxn,
     HasDecided,
     Plan,
     ProbeTwoPhase,
-    UseUp,
 )
 
-__all__ = ["ask_abilities", "ask_owner", "check_abilities", "no_longer", "probe_abilities"]
+__all__ = ["ask_abilities", "check_abilities", "downgraded_error", "probe_abilities", "verify_claim"]
 
 # The lowest versions that the sink needs.
 _INIT_WITH_PAIR: Final = 3  # InitProducerId (KIP-360)
@@ -110,10 +110,10 @@ def check_abilities(sink: str, abilities: BrokerAbilities) -> Plan[None]:
     versions: BrokerVersions = yield DescribeBroker()
     lacking = list(_lacking(versions))
     if lacking:
-        raise no_longer(sink, "; ".join(lacking))
+        raise downgraded_error(sink, "; ".join(lacking))
 
 
-def no_longer(sink: str, reason: object) -> GuaranteeUnavailableError:
+def downgraded_error(sink: str, reason: object) -> GuaranteeUnavailableError:
     """Return the error for brokers that were downgraded under a running query."""
     return GuaranteeUnavailableError(
         f"sink {sink!r} can no longer write exactly once, because a broker was downgraded: {reason}. Nothing of the "
@@ -121,7 +121,7 @@ def no_longer(sink: str, reason: object) -> GuaranteeUnavailableError:
     )
 
 
-def ask_owner(sink: str, claim: Pair) -> Plan[int]:
+def verify_claim(sink: str, claim: Pair) -> Plan[int]:
     """Return the code that EndTxn v5(abort) with the claim would have. The claim can decide nothing afterwards.
 
     The code is also 90 if nobody else has claimed the sink, but its coordinator has moved: the coordinator does not
@@ -129,10 +129,10 @@ def ask_owner(sink: str, claim: Pair) -> Plan[int]:
     """
     # An abort leaves the epoch as it is, and a late AddPartitionsToTxn can open a decided claim's transaction again.
     # End it first: while a transaction is open, InitProducerId with a pair raises the epoch twice and is then refused.
-    (code,) = yield EndTransactions((End(names.sink_id(sink), claim, commit=False),))
+    (code,) = yield EndTransactions((EndTxn(names.sink_id(sink), claim, commit=False),))
     if code not in _SETTLED:
         return int(code)
-    refused: int = yield UseUp(sink, claim)
+    refused: int = yield BumpEpoch(sink, claim)
     if refused != ErrorCode.NONE:
         return refused
     # Read after the epoch was raised, when the claim can no longer decide anything.

@@ -15,42 +15,42 @@ from fencepost.values import Value
 
 __all__ = [
     "AbortOutcome",
-    "AskOwner",
+    "AbortTask",
+    "AcquireTaskId",
     "BeginTask",
     "BrokerVersions",
+    "BumpEpoch",
     "Claim",
-    "Decided",
+    "ClaimedBatch",
+    "DecidedBatch",
     "DescribeBroker",
     "DescribeTasks",
     "DescribeWinners",
-    "Drain",
-    "End",
+    "DescribedWinner",
+    "DrainRows",
+    "EmptyTask",
     "EndTransactions",
+    "EndTxn",
     "ForgetQuery",
-    "GiveUp",
     "HasDecided",
     "HasRows",
     "KeepWinners",
     "ListTransactions",
-    "Listed",
-    "Message",
-    "Nothing",
-    "Opened",
+    "OpenedSink",
     "Plan",
-    "Prepared",
+    "PreparedTask",
     "ProbeTwoPhase",
     "ReadDecisions",
     "ReportUnknown",
     "SameBatch",
     "SaveOffsets",
-    "Seen",
-    "Settled",
-    "Skipped",
+    "SettledBatch",
+    "SinkTransaction",
+    "SkippedTask",
     "Step",
-    "TakeId",
-    "Unknown",
-    "Use",
-    "UseUp",
+    "TaskResult",
+    "UnknownOutcome",
+    "VerifyClaim",
     "WriteDecision",
     "WriteRows",
 ]
@@ -59,7 +59,7 @@ __all__ = [
 # --- values ---
 
 
-class Listed(Value):
+class SinkTransaction(Value):
     """A transaction as ListTransactions and DescribeTransactions show it. `state` is Kafka's name for its state."""
 
     transactional_id: str
@@ -67,7 +67,7 @@ class Listed(Value):
     state: str
 
 
-class Seen(Value):
+class DescribedWinner(Value):
     """The state of a winning transaction before the decision.
 
     `timeout_ms` is None for a transaction without a timeout. `is_late`: the timeout may end it before its commit.
@@ -87,7 +87,7 @@ class Seen(Value):
         return f"{state}{begun}{timeout}"
 
 
-class Decided(Value):
+class DecidedBatch(Value):
     """The last decided batch of a query. `content` is None for an adopted batch whose rows are unknown."""
 
     query_id: str
@@ -95,24 +95,24 @@ class Decided(Value):
     content: Content | None
 
 
-class Opened(Value):
+class OpenedSink(Value):
     """The result of Open for the tasks of one batch. `decided` has the last decision of each query.
 
-    `naming`: the queries whose decisions still name transactions. All these transactions have ended.
+    `queries_with_winners`: the queries whose decisions still name transactions. All these transactions have ended.
     """
 
     sink: str
     abilities: BrokerAbilities
     claim: Pair
-    decided: tuple[Decided, ...]
-    naming: tuple[str, ...] = ()
+    decided: tuple[DecidedBatch, ...]
+    queries_with_winners: tuple[str, ...] = ()
 
-    def last(self, query_id: str) -> Decided | None:
+    def last(self, query_id: str) -> DecidedBatch | None:
         """Return the query's last decided batch."""
         return next((decision for decision in self.decided if decision.query_id == query_id), None)
 
 
-class Use(Value):
+class ClaimedBatch(Value):
     """The use of a task id: one batch under one claim."""
 
     sink: str
@@ -121,7 +121,7 @@ class Use(Value):
     batch_id: int
 
 
-class Skipped(Value):
+class SkippedTask(Value):
     """The batch was decided before. The task read its rows (`content`) and wrote none.
 
     `decided` is the content of the whole batch in its decision.
@@ -133,14 +133,14 @@ class Skipped(Value):
     decided: Content | None
 
 
-class Nothing(Value):
+class EmptyTask(Value):
     """The task had no rows and began no transaction."""
 
     query_id: str
     batch_id: int
 
 
-class Prepared(Value):
+class PreparedTask(Value):
     """The rows are in a flushed, open transaction, begun with `pair`.
 
     `others_named`: Open found decisions of other queries that name transactions, and has completed them.
@@ -156,10 +156,10 @@ class Prepared(Value):
     others_named: bool = False
 
 
-Message: TypeAlias = Skipped | Nothing | Prepared
+TaskResult: TypeAlias = SkippedTask | EmptyTask | PreparedTask
 
 
-class Unknown(Value):
+class UnknownOutcome(Value):
     """Decided transactions whose transactional ids have expired: the brokers do not know how they ended."""
 
     query_id: str
@@ -167,7 +167,7 @@ class Unknown(Value):
     winners: tuple[Winner, ...]
 
 
-class Settled(Value):
+class SettledBatch(Value):
     """The outcomes of a decided batch's transactions, as three lists of transactional ids."""
 
     decision: Decision
@@ -208,7 +208,7 @@ class AbortOutcome(Enum):
 
 
 class ListTransactions(Value):
-    """-> tuple[Listed, ...]: at least the ongoing transactions of the sink's task ids."""
+    """-> tuple[SinkTransaction, ...]: at least the ongoing transactions of the sink's task ids."""
 
     sink: str
 
@@ -225,7 +225,7 @@ class ReadDecisions(Value):
     sink: str
 
 
-class End(Value):
+class EndTxn(Value):
     """One EndTxn: v5, or the highest version below transaction.version 1."""
 
     transactional_id: str
@@ -236,7 +236,7 @@ class End(Value):
 class EndTransactions(Value):
     """-> tuple[int, ...]: the definite error code of each, in order. They may run in parallel."""
 
-    ends: tuple[End, ...]
+    ends: tuple[EndTxn, ...]
 
 
 class ReportUnknown(Value):
@@ -244,10 +244,10 @@ class ReportUnknown(Value):
 
     sink: str
     abilities: BrokerAbilities
-    unknown: Unknown
+    unknown: UnknownOutcome
 
 
-class AskOwner(Value):
+class VerifyClaim(Value):
     """-> int: the definite error code of EndTxn v5(abort) on S with the claim.
 
     Below transaction.version 1, plan_abilities.py asks with other requests.
@@ -257,7 +257,7 @@ class AskOwner(Value):
     claim: Pair
 
 
-class UseUp(Value):
+class BumpEpoch(Value):
     """-> int: the definite error code of InitProducerId(S, the claim), which raises the epoch."""
 
     sink: str
@@ -301,7 +301,7 @@ class SaveOffsets(Value):
     batch_id: int
 
 
-class Drain(Value):
+class DrainRows(Value):
     """-> Content: read the task's rows, write none, and return their content."""
 
 
@@ -309,10 +309,10 @@ class HasRows(Value):
     """-> bool: true if the task has a row."""
 
 
-class TakeId(Value):
+class AcquireTaskId(Value):
     """-> str: a task id of the sink: a free id from its pool (task_ids.py), or a new id."""
 
-    opened: Opened
+    opened: OpenedSink
 
 
 class BeginTask(Value):
@@ -322,7 +322,7 @@ class BeginTask(Value):
     """
 
     transactional_id: str
-    use: Use
+    batch: ClaimedBatch
     two_phase: bool
 
 
@@ -337,7 +337,7 @@ class WriteRows(Value):
     verified: bool = False
 
 
-class GiveUp(Value):
+class AbortTask(Value):
     """-> KafkaError | None: EndTxn(abort) of the task's own transaction, with little patience, and its error."""
 
     transactional_id: str
@@ -355,14 +355,14 @@ class KeepWinners(Value):
 
 
 class DescribeWinners(Value):
-    """-> tuple[Seen, ...]: DescribeTransactions of each, and whether it is about to time out."""
+    """-> tuple[DescribedWinner, ...]: DescribeTransactions of each, and whether it is about to time out."""
 
     sink: str
     transactional_ids: tuple[str, ...]
 
 
 class DescribeTasks(Value):
-    """-> tuple[Listed, ...]: those of the transactions that the brokers know."""
+    """-> tuple[SinkTransaction, ...]: those of the transactions that the brokers know."""
 
     transactional_ids: tuple[str, ...]
 
@@ -384,18 +384,18 @@ Step: TypeAlias = (
     | ReadDecisions
     | EndTransactions
     | ReportUnknown
-    | AskOwner
-    | UseUp
+    | VerifyClaim
+    | BumpEpoch
     | HasDecided
     | ForgetQuery
     | SaveOffsets
     | WriteDecision
-    | Drain
+    | DrainRows
     | HasRows
-    | TakeId
+    | AcquireTaskId
     | BeginTask
     | WriteRows
-    | GiveUp
+    | AbortTask
     | KeepWinners
     | DescribeWinners
     | DescribeTasks

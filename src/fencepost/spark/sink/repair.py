@@ -85,8 +85,8 @@ def states_of(link: SinkLink, decision: Decision) -> dict[Winner, WinnerState]:
     return {winner: winner_state(known.get(winner.transactional_id)) for winner in decision.winners}
 
 
-def _described(decision: Decision) -> plan.Plan[tuple[plan_steps.Listed, ...]]:
-    found: tuple[plan_steps.Listed, ...] = yield plan_steps.DescribeTasks(
+def _described(decision: Decision) -> plan.Plan[tuple[plan_steps.SinkTransaction, ...]]:
+    found: tuple[plan_steps.SinkTransaction, ...] = yield plan_steps.DescribeTasks(
         tuple(winner.transactional_id for winner in decision.winners)
     )
     return found
@@ -94,7 +94,7 @@ def _described(decision: Decision) -> plan.Plan[tuple[plan_steps.Listed, ...]]:
 
 def settle_lost_batch(
     bootstrap_servers: str, sink_id: str, query_id: str, *, lost: str, **options: str
-) -> plan_steps.Settled:
+) -> plan_steps.SettledBatch:
     """Let a query continue after PreparedTransactionLostError, and return the outcomes of its last batch.
 
     The query may be gone: then Open no longer asks for its transactions. A running query of the sink is superseded.

@@ -198,9 +198,9 @@ class SinkLink:
         if not (is_known or self._listed(sink) or self.decisions(sink)):
             raise ConfigurationError(f"there is no sink {sink!r}; `fencepost spark sinks` lists all sinks")
 
-    def _listed(self, sink: str) -> tuple[plan_steps.Listed, ...]:
+    def _listed(self, sink: str) -> tuple[plan_steps.SinkTransaction, ...]:
         """Return the open transactions of the sink's tasks. Raises KafkaError."""
-        listed: tuple[plan_steps.Listed, ...] = self._perform(plan_steps.ListTransactions(sink))
+        listed: tuple[plan_steps.SinkTransaction, ...] = self._perform(plan_steps.ListTransactions(sink))
         return listed
 
     def undecided(self, sink: str) -> tuple[str, ...]:
@@ -356,7 +356,7 @@ class SinkLink:
             if reason is not None:
                 raise UnfinishedSinkError(reason)
 
-    def open(self, sink: str, required: Guarantee | None = None) -> plan_steps.Opened:
+    def open(self, sink: str, required: Guarantee | None = None) -> plan_steps.OpenedSink:
         """Carry out steps 1-5 of the protocol. Raises GuaranteeUnavailableError if a broker was downgraded."""
         self._link.looked_for.discard(("open", sink))
         abilities = self.abilities(sink, required)

@@ -1,6 +1,6 @@
 """Carry out the steps of plan.py that send requests to a cluster, with the client's async core over any Runtime.
 
-writer.py carries out the steps about a task's rows (HasRows, Drain, WriteRows), because it has the rows.
+writer.py carries out the steps about a task's rows (HasRows, DrainRows, WriteRows), because it has the rows.
 """
 
 from __future__ import annotations
@@ -147,35 +147,37 @@ class StepRunner:
             case plan_steps.ForgetQuery(claim, sink, query_id, verified):
                 forgetting = self._store.forget(claim, sink, query_id, deadline_ms, verified=verified)
                 return await self._decide(sink, claim, forgetting)
-            case plan_steps.AskOwner() | plan_steps.UseUp() | plan_steps.HasDecided():
+            case plan_steps.VerifyClaim() | plan_steps.BumpEpoch() | plan_steps.HasDecided():
                 return await self._ask(step, deadline_ms)
             case _:
                 return await self._perform_for_task(step, deadline_ms)
 
-    async def _ask(self, step: plan_steps.AskOwner | plan_steps.UseUp | plan_steps.HasDecided, deadline_ms: int) -> Any:
+    async def _ask(
+        self, step: plan_steps.VerifyClaim | plan_steps.BumpEpoch | plan_steps.HasDecided, deadline_ms: int
+    ) -> Any:
         match step:
-            case plan_steps.UseUp(sink, claim):
-                return await self._use_up(sink, claim, deadline_ms)
+            case plan_steps.BumpEpoch(sink, claim):
+                return await self._bump_epoch(sink, claim, deadline_ms)
             case plan_steps.HasDecided(sink, claim):
                 return await self._store.has_decided(sink, claim, deadline_ms)
-            case plan_steps.AskOwner(sink, claim) if await self._must_enlist(deadline_ms):
-                return await self.run(plan_abilities.ask_owner(sink, claim))
-            case plan_steps.AskOwner(sink, claim):
-                return await self._end(plan_steps.End(names.sink_id(sink), claim, commit=False))
+            case plan_steps.VerifyClaim(sink, claim) if await self._must_enlist(deadline_ms):
+                return await self.run(plan_abilities.verify_claim(sink, claim))
+            case plan_steps.VerifyClaim(sink, claim):
+                return await self._end(plan_steps.EndTxn(names.sink_id(sink), claim, commit=False))
 
     async def _perform_for_task(self, step: plan_steps.Step, deadline_ms: int) -> Any:
         match step:
-            case plan_steps.TakeId(opened):
+            case plan_steps.AcquireTaskId(opened):
                 return self._ids.take(opened)
-            case plan_steps.BeginTask(transactional_id, use, two_phase):
+            case plan_steps.BeginTask(transactional_id, batch, two_phase):
                 pair = await self._begin(transactional_id, two_phase, deadline_ms)
                 if pair is not None:
-                    self._ids.begun(transactional_id, use)
+                    self._ids.begun(transactional_id, batch)
                 return pair
             case plan_steps.ReportUnknown(sink, abilities, unknown):
                 return log.warning("%s", unknown_outcome_warning(sink, abilities, unknown))
-            case plan_steps.GiveUp(transactional_id, pair):
-                return await self._give_up(plan_steps.End(transactional_id, pair, commit=False))
+            case plan_steps.AbortTask(transactional_id, pair):
+                return await self._abort_task(plan_steps.EndTxn(transactional_id, pair, commit=False))
             case plan_steps.DescribeBroker():
                 return await self._describe_broker(deadline_ms)
             case plan_steps.ProbeTwoPhase(sink, keep_prepared):
@@ -213,7 +215,7 @@ class StepRunner:
 
     # --- open ---
 
-    async def _list(self, sink: str) -> tuple[plan_steps.Listed, ...]:
+    async def _list(self, sink: str) -> tuple[plan_steps.SinkTransaction, ...]:
         timeout_ms = self._config.step_timeout_ms
         shown = await self._admin.list_transactions(
             names.listing_pattern(sink), states=("Ongoing",), api_timeout_ms=timeout_ms
@@ -221,9 +223,9 @@ class StepRunner:
         ids = [txn.transactional_id for txn in shown if _belongs(sink, txn.transactional_id)]
         return await self._describe(ids)
 
-    async def _describe(self, ids: Sequence[str]) -> tuple[plan_steps.Listed, ...]:
+    async def _describe(self, ids: Sequence[str]) -> tuple[plan_steps.SinkTransaction, ...]:
         return tuple(
-            plan_steps.Listed(txn.transactional_id, Pair(txn.producer_id, txn.producer_epoch), txn.state)
+            plan_steps.SinkTransaction(txn.transactional_id, Pair(txn.producer_id, txn.producer_epoch), txn.state)
             for txn in await self._descriptions(ids)
             if txn.error_code == 0  # the others have expired since they were listed
         )
@@ -256,7 +258,7 @@ class StepRunner:
 
     # --- ends ---
 
-    async def _end(self, end: plan_steps.End, patience_ms: int | None = None) -> int:
+    async def _end(self, end: plan_steps.EndTxn, patience_ms: int | None = None) -> int:
         timeout_ms = patience_ms or self._config.step_timeout_ms
         deadline_ms = self._cluster.runtime.now_ms() + timeout_ms
         is_v1 = await self._must_enlist(deadline_ms)
@@ -276,7 +278,7 @@ class StepRunner:
         await self._cluster.reached("ask the brokers for their versions", deadline_ms)
         return must_enlist(self._cluster)
 
-    async def _use_up(self, sink: str, claim: Pair, deadline_ms: int) -> int:
+    async def _bump_epoch(self, sink: str, claim: Pair, deadline_ms: int) -> int:
         request = InitProducerIdRequest(
             transactional_id=names.sink_id(sink),
             transaction_timeout_ms=self._claim_timeout_ms,
@@ -285,7 +287,7 @@ class StepRunner:
         )
         return (await init_producer_id(self._cluster, request, deadline_ms)).error_code
 
-    async def _end_all(self, ends: tuple[plan_steps.End, ...]) -> tuple[int, ...]:
+    async def _end_all(self, ends: tuple[plan_steps.EndTxn, ...]) -> tuple[int, ...]:
         return await self._chunked([end.transactional_id for end in ends], [partial(self._end, end) for end in ends])
 
     async def _chunked(self, ids: list[str], calls: list[Callable[[], Coroutine[Any, Any, T]]]) -> tuple[T, ...]:
@@ -302,7 +304,7 @@ class StepRunner:
         try:
             code = await writing
             if code == 0:
-                code = await self._end(plan_steps.End(names.sink_id(sink), claim, commit=True))
+                code = await self._end(plan_steps.EndTxn(names.sink_id(sink), claim, commit=True))
         except KafkaTimeoutError:
             return None  # the plan raises DecisionUnknownError; a restart finds the outcome
         return code
@@ -344,7 +346,7 @@ class StepRunner:
         settings = await self._admin.describe_configs(node, resource_type=BROKER_RESOURCE, api_timeout_ms=left)
         return int(settings.get(MAX_TIMEOUT) or 0)
 
-    async def _give_up(self, end: plan_steps.End) -> KafkaError | None:
+    async def _abort_task(self, end: plan_steps.EndTxn) -> KafkaError | None:
         try:
             await self._end(end, min(GIVE_UP_MS, self._config.step_timeout_ms))
         except KafkaError as error:
@@ -378,7 +380,7 @@ class StepRunner:
             return None
         return Pair(reply.producer_id, reply.producer_epoch)
 
-    async def _describe_winners(self, sink: str, ids: tuple[str, ...]) -> tuple[plan_steps.Seen, ...]:
+    async def _describe_winners(self, sink: str, ids: tuple[str, ...]) -> tuple[plan_steps.DescribedWinner, ...]:
         described = await self._descriptions(ids)
         finite = [txn.timeout_ms for txn in described if 0 < txn.timeout_ms < FOR_EVER_MS]
         late: set[str] = set()
@@ -387,7 +389,7 @@ class StepRunner:
             late = await self._older_than(sink, described, _latest_age(shortest))
         now_ms = self._cluster.runtime.wall_ms()
         return tuple(
-            plan_steps.Seen(
+            plan_steps.DescribedWinner(
                 Pair(txn.producer_id, txn.producer_epoch),
                 txn.state if txn.error_code == 0 else "not known any more",
                 max(now_ms - txn.start_time_ms, 0) if txn.start_time_ms >= 0 else None,

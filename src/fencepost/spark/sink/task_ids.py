@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from fencepost.spark.sink import names
-from fencepost.spark.sink.plan_steps import Opened, Use
+from fencepost.spark.sink.plan_steps import ClaimedBatch, OpenedSink
 
 __all__ = ["IdPool", "OwnPool", "TaskIds", "is_free"]
 
 
-def is_free(last: Use, opened: Opened) -> bool:
+def is_free(last: ClaimedBatch, opened: OpenedSink) -> bool:
     """Return true if an id with this last use may be used under this claim."""
     decided = opened.last(last.query_id)
     if last.sink != opened.sink or decided is None or decided.batch_id <= last.batch_id:
@@ -38,34 +38,34 @@ def is_free(last: Use, opened: Opened) -> bool:
 class IdPool(Protocol):
     """Ids with their last uses. Processes may share a pool: `take` and `give` are atomic."""
 
-    def idle(self, opened: Opened) -> Iterable[tuple[str, Use]]:
+    def idle(self, opened: OpenedSink) -> Iterable[tuple[str, ClaimedBatch]]:
         """Return at least the ids that may be free."""
         ...
 
-    def take(self, transactional_id: str, last: Use) -> bool:
+    def take(self, transactional_id: str, last: ClaimedBatch) -> bool:
         """Remove the id from the pool. Return False if the pool no longer has it with that use."""
         ...
 
-    def give(self, transactional_id: str, use: Use) -> None: ...
+    def give(self, transactional_id: str, batch: ClaimedBatch) -> None: ...
 
 
 class OwnPool:
     """The pool of a single process."""
 
     def __init__(self) -> None:
-        self._used: dict[str, Use] = {}  # in the order of use
+        self._used: dict[str, ClaimedBatch] = {}  # in the order of use
 
-    def idle(self, opened: Opened) -> Iterable[tuple[str, Use]]:
+    def idle(self, opened: OpenedSink) -> Iterable[tuple[str, ClaimedBatch]]:
         return tuple(self._used.items())
 
-    def take(self, transactional_id: str, last: Use) -> bool:
+    def take(self, transactional_id: str, last: ClaimedBatch) -> bool:
         if self._used.get(transactional_id) != last:
             return False
         del self._used[transactional_id]
         return True
 
-    def give(self, transactional_id: str, use: Use) -> None:
-        self._used[transactional_id] = use
+    def give(self, transactional_id: str, batch: ClaimedBatch) -> None:
+        self._used[transactional_id] = batch
 
 
 class TaskIds:
@@ -75,13 +75,13 @@ class TaskIds:
         self._unique = unique
         self.pool = pool
 
-    def take(self, opened: Opened) -> str:
+    def take(self, opened: OpenedSink) -> str:
         """Return a free id, or a new id. No other task gets it before `begun`."""
         for transactional_id, last in self.pool.idle(opened):
             if is_free(last, opened) and self.pool.take(transactional_id, last):
                 return transactional_id
         return names.task_id(opened.sink, self._unique())
 
-    def begun(self, transactional_id: str, use: Use) -> None:
+    def begun(self, transactional_id: str, batch: ClaimedBatch) -> None:
         """Return the id to the pool: its InitProducerId was answered."""
-        self.pool.give(transactional_id, use)
+        self.pool.give(transactional_id, batch)

@@ -17,7 +17,7 @@ from fencepost.spark.sink import names
 from fencepost.spark.sink.abilities import BrokerAbilities, Guarantee
 from fencepost.spark.sink.decision import Beginning, Decision
 from fencepost.spark.sink.decision_store import KnownQuery
-from fencepost.spark.sink.plan_steps import Unknown
+from fencepost.spark.sink.plan_steps import UnknownOutcome
 
 __all__ = [
     "ForeignTransactions",
@@ -225,7 +225,7 @@ def written_again(decision: Decision, others: Sequence[Decision]) -> str | None:
     return None
 
 
-def unknown_outcome_warning(sink: str, abilities: BrokerAbilities, unknown: Unknown) -> str:
+def unknown_outcome_warning(sink: str, abilities: BrokerAbilities, unknown: UnknownOutcome) -> str:
     """Return the warning about decided transactions whose transactional ids have expired."""
     batch_id, winners = unknown.batch_id, unknown.winners
     shown = ", ".join(f"{winner.transactional_id} ({winner.pair})" for winner in winners[:UNKNOWN_MOST])

@@ -86,7 +86,7 @@ class TaskMessage(WriterCommitMessage):
     `planned` is the digest of Spark's record of the batch when the batch was planned.
     """
 
-    message: plan_steps.Message | None
+    message: plan_steps.TaskResult | None
     planned: int | None = None
 
 
@@ -113,7 +113,7 @@ class SinkWriter:
         self._rows_of = rows_of
         self._parsed = SinkOptions.parse(self._options)
         check_columns(self._columns, self._parsed.topic)
-        self._opened: plan_steps.Opened | None = None
+        self._opened: plan_steps.OpenedSink | None = None
         self._planned: int | None = None
         self._named: str | None = None
         self._batch = batch
@@ -245,7 +245,7 @@ class SinkWriter:
 
         own: dict[type, Callable[[Any], Any]] = {
             plan_steps.HasRows: lambda _: rows.has_rows(),
-            plan_steps.Drain: lambda _: self._drain(rows),
+            plan_steps.DrainRows: lambda _: self._drain(rows),
             plan_steps.WriteRows: write_rows,
         }
         return TaskMessage(self._link().run_task(steps, own), self._planned)
@@ -259,7 +259,7 @@ class SinkWriter:
     def _claim_file(self, sink: str) -> ClaimFile:
         return ClaimFile(os.environ, dict(self._parsed.client.common)["bootstrap.servers"], sink)
 
-    def _check_is_wanted(self, opened: plan_steps.Opened, query_id: str, batch_id: int) -> None:
+    def _check_is_wanted(self, opened: plan_steps.OpenedSink, query_id: str, batch_id: int) -> None:
         if self._link().is_over(opened.sink, opened.claim):
             raise SupersededError(
                 f"batch {batch_id} of sink {opened.sink!r} has ended without this task attempt: it was decided or "
@@ -371,7 +371,7 @@ class SinkWriter:
             is_decided = self._link().run_task(steps, {plan_steps.SaveOffsets: save})
         if is_decided:
             log.info("sink %r: batch %d is committed", self.name, batch_id)
-        elif any(isinstance(message, plan_steps.Skipped) and message.decided is None for message in plain):
+        elif any(isinstance(message, plan_steps.SkippedTask) and message.decided is None for message in plain):
             log.info("sink %r: batch %d was adopted without its rows: skipped by its number", self.name, batch_id)
 
     def abort_messages(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -408,14 +408,14 @@ def _skew(link: ClusterClient, timeout_ms: int) -> str:
     return ""
 
 
-def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[plan_steps.Message | None]:
+def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[plan_steps.TaskResult | None]:
     return [message.message if isinstance(message, TaskMessage) else None for message in messages]
 
 
 def _restored(
     kind: type[SinkWriter],
     given: tuple[dict[str, str], list[tuple[str, str]], RowsOf | None],
-    opened: plan_steps.Opened | None,
+    opened: plan_steps.OpenedSink | None,
     planned: int | None,
     only: frozenset[str] | None,
 ) -> SinkWriter:
@@ -458,7 +458,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         if is_new and self._opened is not None:
             self._save_claim(self._opened)
 
-    def _save_claim(self, opened: plan_steps.Opened) -> None:
+    def _save_claim(self, opened: plan_steps.OpenedSink) -> None:
         try:
             self._claim_file(opened.sink).write(opened.claim)
         except OSError as error:
@@ -487,7 +487,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         query_id = next((message.query_id for message in _messages(messages) if message is not None), None)
         if query_id is not None:
             self.check_begun(query_id, batchId)
-        prepared = [message for message in _messages(messages) if isinstance(message, plan_steps.Prepared)]
+        prepared = [message for message in _messages(messages) if isinstance(message, plan_steps.PreparedTask)]
         if prepared and not self._parsed.query_is_copy:
             self._link().check_renamed(self.name, prepared[0].query_id, batchId)
         self.commit_messages(messages, batchId)

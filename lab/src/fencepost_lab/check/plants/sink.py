@@ -23,7 +23,7 @@ def commit_worker_claims(patches: Patches) -> None:
     original = plan.commit_batch
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
-        if any(isinstance(message, plan_steps.Prepared) for message in messages):
+        if any(isinstance(message, plan_steps.PreparedTask) for message in messages):
             claim = yield plan_steps.Claim(sink)
             messages = [_with_claim(message, claim) for message in messages]
         return (yield from original(sink, batch_id, messages))
@@ -32,7 +32,7 @@ def commit_worker_claims(patches: Patches) -> None:
 
 
 def _with_claim(message: Any, claim: Any) -> Any:
-    if not isinstance(message, plan_steps.Prepared):
+    if not isinstance(message, plan_steps.PreparedTask):
         return message
     return replace(message, claim=claim)
 
@@ -43,7 +43,7 @@ def decisions_read_before_the_claim(patches: Patches) -> None:
 
     honest = plan.open_sink
 
-    def open_sink(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+    def open_sink(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.OpenedSink]:
         steps = honest(sink, abilities)
         decisions = yield plan_steps.ReadDecisions(sink)
         observation: Any = None
@@ -51,7 +51,7 @@ def decisions_read_before_the_claim(patches: Patches) -> None:
             try:
                 step = steps.send(observation)
             except StopIteration as stop:
-                opened: plan_steps.Opened = stop.value
+                opened: plan_steps.OpenedSink = stop.value
                 return opened
             observation = decisions if isinstance(step, plan_steps.ReadDecisions) else (yield step)
 
@@ -63,8 +63,8 @@ def abort_does_not_ask(patches: Patches) -> None:
     """Abort does not read the decisions, although a decision whose answer was lost may have taken effect."""
 
     def abort(sink: str, messages: Sequence[Any], claim: Any = None) -> plan.Plan[plan_steps.AbortOutcome]:
-        prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
-        ends = tuple(plan_steps.End(message.transactional_id, message.pair, commit=False) for message in prepared)
+        prepared = [message for message in messages if isinstance(message, plan_steps.PreparedTask)]
+        ends = tuple(plan_steps.EndTxn(message.transactional_id, message.pair, commit=False) for message in prepared)
         if ends:
             yield plan_steps.EndTransactions(ends)
         return plan_steps.AbortOutcome.ABORTED
@@ -82,7 +82,7 @@ def task_ids_made_of_partitions(patches: Patches) -> None:
 def task_ids_inherited_by_two(patches: Patches) -> None:
     """Two processes inherit the same task id. The later one aborts the other's prepared or decided transaction."""
 
-    def take(self: OwnPool, transactional_id: str, last: plan_steps.Use) -> bool:
+    def take(self: OwnPool, transactional_id: str, last: plan_steps.ClaimedBatch) -> bool:
         return self._used.get(transactional_id) == last
 
     patches.setattr(OwnPool, "take", take)
@@ -95,7 +95,7 @@ def ends_not_waited_for(patches: Patches) -> None:
     The next decision replaces this one, and its open transactions are forgotten.
     """
 
-    async def end_all(self: StepRunner, ends: tuple[plan_steps.End, ...]) -> tuple[int, ...]:
+    async def end_all(self: StepRunner, ends: tuple[plan_steps.EndTxn, ...]) -> tuple[int, ...]:
         for end in ends:
             name, pair = end.transactional_id, end.pair
             try:
@@ -131,11 +131,11 @@ def decision_written_last(patches: Patches) -> None:
     """The decision is written after the ends, so a crash between the ends leaves half a batch."""
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
-        prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
+        prepared = [message for message in messages if isinstance(message, plan_steps.PreparedTask)]
         if not prepared:
             return False
         yield plan_steps.EndTransactions(
-            tuple(plan_steps.End(message.transactional_id, message.pair, commit=True) for message in prepared)
+            tuple(plan_steps.EndTxn(message.transactional_id, message.pair, commit=True) for message in prepared)
         )
         winners = tuple(Winner(message.transactional_id, message.pair) for message in prepared)
         decision = Decision(sink, prepared[0].query_id, batch_id, winners)
@@ -164,7 +164,9 @@ def commits_do_not_look(patches: Patches) -> None:
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
         pairs = {
-            message.transactional_id: message.pair for message in messages if isinstance(message, plan_steps.Prepared)
+            message.transactional_id: message.pair
+            for message in messages
+            if isinstance(message, plan_steps.PreparedTask)
         }
         steps = honest(sink, batch_id, messages)
         observation: Any = None
@@ -177,7 +179,7 @@ def commits_do_not_look(patches: Patches) -> None:
             if isinstance(step, plan_steps.DescribeWinners):
                 ids = step.transactional_ids
                 observation = tuple(
-                    plan_steps.Seen(pairs[transactional_id], "Ongoing", None, None, is_late=False)
+                    plan_steps.DescribedWinner(pairs[transactional_id], "Ongoing", None, None, is_late=False)
                     for transactional_id in ids
                 )
             else:
@@ -191,7 +193,7 @@ def loss_not_told(patches: Patches) -> None:
     """A transaction that cannot be committed is reported as committed."""
     commits_do_not_look(patches)
 
-    def commit(ends: tuple[plan_steps.End, ...]) -> plan.Plan[dict[plan_steps.End, int]]:
+    def commit(ends: tuple[plan_steps.EndTxn, ...]) -> plan.Plan[dict[plan_steps.EndTxn, int]]:
         if ends:
             yield plan_steps.EndTransactions(ends)
         return {}

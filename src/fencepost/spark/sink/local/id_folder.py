@@ -22,7 +22,7 @@ from typing import Final
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Pair
 from fencepost.spark.sink.local.shared_folder import digest, shared_path
-from fencepost.spark.sink.plan_steps import Opened, Use
+from fencepost.spark.sink.plan_steps import ClaimedBatch, OpenedSink
 from fencepost.spark.sink.task_ids import OwnPool
 
 __all__ = ["IdFolder"]
@@ -45,7 +45,7 @@ class IdFolder:
         self._own = OwnPool()
         self._has_warned = False
 
-    def idle(self, opened: Opened) -> Iterator[tuple[str, Use]]:
+    def idle(self, opened: OpenedSink) -> Iterator[tuple[str, ClaimedBatch]]:
         yield from self._own.idle(opened)
         folder = self._folder(opened.sink)
         if folder is None:
@@ -62,10 +62,10 @@ class IdFolder:
             match = _NAME.fullmatch(name)
             if match is not None and match[5] in queries:
                 claim = Pair(int(match[2]), int(match[3]))
-                use = Use(opened.sink, claim, queries[match[5]], int(match[4]))
-                yield names.task_id(opened.sink, bytes.fromhex(match[1])), use
+                batch = ClaimedBatch(opened.sink, claim, queries[match[5]], int(match[4]))
+                yield names.task_id(opened.sink, bytes.fromhex(match[1])), batch
 
-    def take(self, transactional_id: str, last: Use) -> bool:
+    def take(self, transactional_id: str, last: ClaimedBatch) -> bool:
         if self._own.take(transactional_id, last):
             return True
         path = self._path(transactional_id, last)
@@ -80,27 +80,29 @@ class IdFolder:
             return False
         return True
 
-    def give(self, transactional_id: str, use: Use) -> None:
-        path = self._path(transactional_id, use)
+    def give(self, transactional_id: str, batch: ClaimedBatch) -> None:
+        path = self._path(transactional_id, batch)
         if path is None:
-            self._own.give(transactional_id, use)
+            self._own.give(transactional_id, batch)
             return
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             path.touch(mode=0o600)
         except OSError as error:
             self._warn(path, error)
-            self._own.give(transactional_id, use)
+            self._own.give(transactional_id, batch)
 
     def _folder(self, sink: str) -> Path | None:
         return shared_path(self._environment, "ids", *self._of, sink)
 
-    def _path(self, transactional_id: str, use: Use) -> Path | None:
-        folder, name = self._folder(use.sink), names.parse(transactional_id)
+    def _path(self, transactional_id: str, batch: ClaimedBatch) -> Path | None:
+        folder, name = self._folder(batch.sink), names.parse(transactional_id)
         if folder is None or not isinstance(name, names.TaskId):
             return None
-        claim = use.claim
-        return folder / (f"{name.unique.hex()}-{claim.producer_id}-{claim.epoch}-{use.batch_id}-{digest(use.query_id)}")
+        claim = batch.claim
+        return folder / (
+            f"{name.unique.hex()}-{claim.producer_id}-{claim.epoch}-{batch.batch_id}-{digest(batch.query_id)}"
+        )
 
     def _warn(self, path: Path, error: OSError) -> None:
         if not self._has_warned:
