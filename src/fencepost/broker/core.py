@@ -514,9 +514,9 @@ class BrokerCore(Core):
             return
         if answer.principal:
             connection.principal = answer.principal
-        told = (len(answer.message).to_bytes(4, "big"), answer.message)
-        connection.made(told)
-        self._effects.append(Reply(connection.connection_id, told))
+        buffers = (len(answer.message).to_bytes(4, "big"), answer.message)
+        connection.made(buffers)
+        self._effects.append(Reply(connection.connection_id, buffers))
 
     def _settle(self) -> None:
         while self._advanced:

@@ -251,7 +251,7 @@ class BrokerServer:
         client = self._clients.get(connection_id)
         if client is not None and buffers:
             client.send(buffers)
-            self._admission.used(steady_ms, connection_id, asked=False)
+            self._admission.used(steady_ms, connection_id, is_request=False)
 
     async def advance(self, duration_ms: int) -> None:
         """Advance the time, and return when all work due in between is done and durable.
@@ -338,7 +338,7 @@ class BrokerServer:
 
     def asked(self, connection_id: int, steady_ms: int, *, is_known: bool) -> None:
         """Note that a whole request has arrived at that time. `is_known`: the client has authenticated."""
-        self._admission.used(steady_ms, connection_id, asked=is_known)
+        self._admission.used(steady_ms, connection_id, is_request=is_known)
 
     def leave(self, connection_id: int) -> None:
         """Forget a connection."""

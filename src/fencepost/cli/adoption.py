@@ -106,10 +106,10 @@ def adopt(
 
         session = Session(client_settings(bootstrap_servers, command_config), decision_topic)
         settings = client_settings(bootstrap_servers, command_config, kind=ProducerConfig)
-        asked = AdoptionArguments(
+        arguments = AdoptionArguments(
             checkpoint, settings, sink_id, tuple(topic or ()), rows, begun, within_ms, other_writers, dry_run
         )
-        found = plan_adoption(session.link, session.sink_link, asked)
+        found = plan_adoption(session.link, session.sink_link, arguments)
         _carry_out_move(found, "adopted", dry_run=dry_run, yes=yes, as_json=as_json)
 
 

@@ -60,9 +60,9 @@ def _errors_of(ctx: Any) -> Iterator[None]:
     try:
         yield
     except USAGE_ERROR as error:
-        told: Any = error
-        told.ctx = ctx if told.ctx is None else told.ctx
-        in_words(told)
+        usage_error: Any = error
+        usage_error.ctx = ctx if usage_error.ctx is None else usage_error.ctx
+        in_words(usage_error)
         raise
 
 

@@ -121,9 +121,9 @@ def stopped_by_signals() -> Iterator[Stopped]:
         if isinstance(unraisable.exc_value, KeyboardInterrupt) and stopped.by is not None:
             threading.Timer(AGAIN_S, os.kill, (os.getpid(), stopped.by)).start()
         else:
-            told(unraisable)
+            original(unraisable)
 
-    told, sys.unraisablehook = sys.unraisablehook, dropped
+    original, sys.unraisablehook = sys.unraisablehook, dropped
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stopped
@@ -132,7 +132,7 @@ def stopped_by_signals() -> Iterator[Stopped]:
             raise
         raise typer.Exit(128 + stopped.by) from error
     finally:
-        sys.unraisablehook = told
+        sys.unraisablehook = original
         for number, handler in before.items():
             signal.signal(number, handler)
 

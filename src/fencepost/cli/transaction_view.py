@@ -99,9 +99,9 @@ class Session:
 
     def topics(self, wanted: Iterable[str]) -> list[TopicDescription]:
         """Return the descriptions of topics. Raises ConfigurationError if one does not exist."""
-        asked = list(wanted)
-        found = self.link.io.run(self.link.admin.describe_topics(asked)) if asked else {}
-        missing = [name for name in asked if name not in found]
+        requested = list(wanted)
+        found = self.link.io.run(self.link.admin.describe_topics(requested)) if requested else {}
+        missing = [name for name in requested if name not in found]
         if missing:
             raise ConfigurationError(f"there is no topic {missing[0]!r}")
         return list(found.values())

@@ -152,8 +152,8 @@ class ClientMeter:
                 make(f"fencepost.client.{name}", [partial(self._read, name)], description=name.replace("_", " "))
 
     def _read(self, name: str, _: CallbackOptions) -> Iterator[Observation]:
-        for label, asked in list(self._clients.items()):
-            client = asked()
+        for label, reference in list(self._clients.items()):
+            client = reference()
             if client is None:
                 continue
             with suppress(KafkaError):

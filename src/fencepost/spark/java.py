@@ -100,13 +100,13 @@ def decide(candidates: Sequence[Candidate], *, may_install: bool) -> Decision:
         return Wrap(good[0])
     if may_install:
         return Install(PACKAGE)
-    seen = "; ".join(
+    found_versions = "; ".join(
         f"{found.home} ({found.origin}) "
         + (f"is Java {found.version}" if found.version is not None else "does not run")
         for found in candidates
     )
     return Refuse(
-        f"PySpark needs Java >= {MINIMUM_VERSION}. Found: {seen or 'none'}. "
+        f"PySpark needs Java >= {MINIMUM_VERSION}. Found: {found_versions or 'none'}. "
         f"Install one of: `pip install '{PACKAGE}'` (104 MB, no root needed), "
         "Debian/Ubuntu `apt install openjdk-17-jre-headless`, macOS `brew install openjdk@17`; or set JAVA_HOME."
     )

@@ -476,13 +476,13 @@ class MemoryDisk:
 
 def _survivors(pending: list[_Operation], rng: random.Random) -> list[_Operation]:
     """Choose the unsynced operations that reached the disk: none, all, a prefix, or a mixture of sectors."""
-    fate = rng.randrange(4)
-    if fate == 0:
+    choice = rng.randrange(4)
+    if choice == 0:
         return []
-    if fate == 1:
+    if choice == 1:
         return list(pending)
     sectors = [piece for operation in pending for piece in _sectors(operation)]
-    if fate == 2:
+    if choice == 2:
         kept = sectors[: rng.randint(0, len(sectors))]
         if kept and kept[-1][1] and rng.random() < 0.5:  # tear the last write
             position, data = kept[-1]

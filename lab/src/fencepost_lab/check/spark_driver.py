@@ -330,10 +330,10 @@ class Driver:
         """Leave the driver's child processes behind. They die now or later, or finish their work first."""
         children, self._children = self._children, []
         for process in children:
-            fate = self._chance.random()
-            if not process.busy or fate < 0.5:
+            choice = self._chance.random()
+            if not process.busy or choice < 0.5:
                 process.kill()
-            elif fate < 0.75:
+            elif choice < 0.75:
                 process.freeze(self._chance.uniform(100, 300_000))
 
 

@@ -128,9 +128,9 @@ class SinkProcess:
             step = next(steps)
             while True:
                 self._trace(f"{self._process.name}: {step}")
-                mine = own.get(type(step))
+                own_step = own.get(type(step))
                 try:
-                    observation = await (mine(step) if mine is not None else self._steps.perform(step))
+                    observation = await (own_step(step) if own_step is not None else self._steps.perform(step))
                 except Exception as error:  # noqa: BLE001 - the plan decides
                     step = steps.throw(error)
                 else:

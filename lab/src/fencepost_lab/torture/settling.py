@@ -84,13 +84,13 @@ def settle(
                 recorder.ok(init)
         for group, topic in inputs.items():
             places = [TopicPartition(topic, number) for number in range(topics[topic])]
-            asked = recorder.invoke(OffsetsFetch(process=JUDGES[0], group=group))
+            fetch = recorder.invoke(OffsetsFetch(process=JUDGES[0], group=group))
             try:
                 found = await admin.group_offsets(group, places)
             except KafkaError as error:
-                recorder.unknown(asked, error)
+                recorder.unknown(fetch, error)
             else:
-                recorder.ok(asked, offsets=[Position(*place, at.offset) for place, at in found.items()])
+                recorder.ok(fetch, offsets=[Position(*place, at.offset) for place, at in found.items()])
         for judge in JUDGES:
             for topic, count in topics.items():
                 for number in range(count):

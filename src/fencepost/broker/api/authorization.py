@@ -65,17 +65,17 @@ def _each(call: Call, each: Each, request: Any) -> Any:
     if each.unless is not None and call.may(each.unless, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
         return None
     allowed, refused = [], []
-    for item in getattr(request, each.asked):
+    for item in getattr(request, each.requested):
         kind, name = _resource(call, each, item)
         if name is None or call.may(each.operation, kind, name):
             allowed.append(item)
         else:
-            refused += getattr(refusal(replace(request, **{each.asked: [item]}), DENIED[kind]), each.answered)
+            refused += getattr(refusal(replace(request, **{each.requested: [item]}), DENIED[kind]), each.answered)
     if not refused:
         return None
     if not allowed:
-        return replace(refusal(replace(request, **{each.asked: []}), ErrorCode.NONE), **{each.answered: refused})
-    setattr(request, each.asked, allowed)
+        return replace(refusal(replace(request, **{each.requested: []}), ErrorCode.NONE), **{each.answered: refused})
+    setattr(request, each.requested, allowed)
     before = call.finish
     call.finish = lambda response: _join(response if before is None else before(response), each.answered, refused)
     return None
@@ -96,12 +96,12 @@ def _show(call: Call, shown: Shown) -> None:
         return
 
     def finish(response: Any) -> Any:
-        seen = [
+        visible = [
             item
             for item in getattr(response, shown.answered)
             if call.may(shown.operation, shown.resource_type, getattr(item, shown.name), quiet=True)
         ]
-        setattr(response, shown.answered, seen)
+        setattr(response, shown.answered, visible)
         return response
 
     call.finish = finish

@@ -39,11 +39,11 @@ _NOT_ASKED = -(2**31)  # value of authorized operations that were not requested,
 _log = logging.getLogger("fencepost.broker.api")
 
 
-def cluster_operations(call: Call, *, asked: bool) -> int:
+def cluster_operations(call: Call, *, requested: bool) -> int:
     """Return the client's permitted operations on the cluster as bits, if requested and the client may describe it."""
-    if asked and not call.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if requested and not call.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return 0
-    return authorized_operations(call, ResourceType.CLUSTER, CLUSTER_NAME, asked=asked)
+    return authorized_operations(call, ResourceType.CLUSTER, CLUSTER_NAME, requested=requested)
 
 
 def failure_code(error: OSError, refused: int = ErrorCode.KAFKA_STORAGE_ERROR) -> int:
@@ -51,9 +51,9 @@ def failure_code(error: OSError, refused: int = ErrorCode.KAFKA_STORAGE_ERROR) -
     return ErrorCode.REQUEST_TIMED_OUT if isinstance(error, OutcomeUnknown) else refused
 
 
-def authorized_operations(call: Call, resource: ResourceType, name: str, *, asked: bool) -> int:
+def authorized_operations(call: Call, resource: ResourceType, name: str, *, requested: bool) -> int:
     """Return the client's permitted operations on the resource as bits, if requested."""
-    return call.operations(resource, name) if asked else _NOT_ASKED
+    return call.operations(resource, name) if requested else _NOT_ASKED
 
 
 def may_see(call: Call, topic: str, *, quiet: bool = False) -> bool:

@@ -89,9 +89,9 @@ class _Refused:
         self._listed = api.refusal.listed
         each = api.rights.each if isinstance(api.rights, Rule) else None
         if each is not None and each.answered not in self._listed:
-            self._listed = {**self._listed, each.answered: (each.asked,)}
+            self._listed = {**self._listed, each.answered: (each.requested,)}
 
-    def alike(self, made: type[Any], asked: Any) -> Any:
+    def alike(self, made: type[Any], request: Any) -> Any:
         """Return a structure of the response that repeats the lists of the request."""
         values: dict[str, Any] = {}
         for name, inner in _shape(made):
@@ -99,17 +99,17 @@ class _Refused:
             if name in _CODES:
                 values[name] = self._code
             elif inner is not None:
-                listed = chain.from_iterable(getattr(asked, source, None) or () for source in sources)
+                listed = chain.from_iterable(getattr(request, source, None) or () for source in sources)
                 values[name] = [self._element(inner, item) for item in listed]
-            elif (source := next((each for each in sources if hasattr(asked, each)), None)) is not None:
-                values[name] = getattr(asked, source)
+            elif (source := next((each for each in sources if hasattr(request, each)), None)) is not None:
+                values[name] = getattr(request, source)
         return made(**values)
 
-    def _element(self, made: type[Any], asked: Any) -> Any:
-        if is_dataclass(asked):
-            return self.alike(made, asked)
+    def _element(self, made: type[Any], request: Any) -> Any:
+        if is_dataclass(request):
+            return self.alike(made, request)
         codes = {name: self._code for name, _ in _shape(made) if name in _CODES}
-        return made(**{self._item: asked}, **codes)
+        return made(**{self._item: request}, **codes)
 
 
 def _shape(made: type[Any]) -> tuple[tuple[str, type[Any] | None], ...]:

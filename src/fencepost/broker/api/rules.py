@@ -19,7 +19,7 @@ class Need(NamedTuple):
 
 
 class Each(NamedTuple):
-    """Each item of the request's `asked` needs the operation on the resource given by its `name`.
+    """Each item of the request's `requested` needs the operation on the resource given by its `name`.
 
     `answered`: the response's list of the same items. `name` "": the items are names. `resource_type` None: an item has
     a kind of resource, as in the configuration APIs. `unless`: this right on the cluster replaces all others.
@@ -27,7 +27,7 @@ class Each(NamedTuple):
 
     operation: Operation
     resource_type: ResourceType | None
-    asked: str
+    requested: str
     answered: str
     name: str = "name"
     unless: Operation | None = None

@@ -101,12 +101,12 @@ class BatchWalk:
         """
         position, want, size = start, chunk_bytes, self._size
         while position < size:
-            asked = min(want, size - position)
-            data = memoryview(self._file.read(position, asked))
+            length = min(want, size - position)
+            data = memoryview(self._file.read(position, length))
             at, expected, need, problem = yield from self._within(data, position, expected)
             position += at
             left = size - position
-            if not problem and left and (need > left or len(data) < asked):
+            if not problem and left and (need > left or len(data) < length):
                 problem = f"{left} bytes, a batch needs {need}"
             want = max(chunk_bytes, need)
             if problem:

@@ -40,13 +40,13 @@ class _Collector:
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        seen = self._look()
+        snapshot = self._look()
         for name, text in COUNTERS.items():
-            yield CounterMetricFamily(_PREFIX + name, text, value=seen.counters[name])
+            yield CounterMetricFamily(_PREFIX + name, text, value=snapshot.counters[name])
         for name, text in GAUGES.items():
-            yield GaugeMetricFamily(_PREFIX + name, text, value=seen.gauges[name])
-        yield from labelled_families(seen, _PREFIX)
-        yield from pushed_families(seen.pushing_clients)
+            yield GaugeMetricFamily(_PREFIX + name, text, value=snapshot.gauges[name])
+        yield from labelled_families(snapshot, _PREFIX)
+        yield from pushed_families(snapshot.pushing_clients)
         build = GaugeMetricFamily(_PREFIX + "build_info", "1, with the version as label.", labels=["version"])
         build.add_metric([self._version], 1)
         yield build

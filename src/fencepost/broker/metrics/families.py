@@ -43,19 +43,19 @@ class Histogram(NamedTuple):
 
 
 def _by_api(field: str) -> Callable[[Snapshot], Samples]:
-    return lambda seen: (((api,), count) for api, count in getattr(seen, field).items())
+    return lambda snapshot: (((api,), count) for api, count in getattr(snapshot, field).items())
 
 
 def _by_topic(count: Callable[[TopicTraffic], int]) -> Callable[[Snapshot], Samples]:
-    return lambda seen: (((topic,), count(traffic)) for topic, traffic in seen.traffic.items())
+    return lambda snapshot: (((topic,), count(traffic)) for topic, traffic in snapshot.traffic.items())
 
 
 def _by_partition(number: Callable[[LogExtent], int]) -> Callable[[Snapshot], Samples]:
-    return lambda seen: (((topic, str(index)), number(log)) for (topic, index), log in seen.logs.items())
+    return lambda snapshot: (((topic, str(index)), number(log)) for (topic, index), log in snapshot.logs.items())
 
 
-def _topic_errors(seen: Snapshot) -> Samples:
-    for topic, traffic in seen.traffic.items():
+def _topic_errors(snapshot: Snapshot) -> Samples:
+    for topic, traffic in snapshot.traffic.items():
         yield (topic, "produce"), traffic.produce_errors
         yield (topic, "fetch"), traffic.fetch_errors
 
@@ -148,19 +148,19 @@ HISTOGRAMS: Final[Sequence[Histogram]] = (
 )
 
 
-def labelled_families(seen: Snapshot, prefix: str) -> Iterator[Metric]:
+def labelled_families(snapshot: Snapshot, prefix: str) -> Iterator[Metric]:
     """Yield the families of both tables."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     for row in FAMILIES:
         kind = CounterMetricFamily if row.is_counter else GaugeMetricFamily
         family = kind(prefix + row.name, row.text, labels=row.labels)
-        for labels, value in row.samples(seen):
+        for labels, value in row.samples(snapshot):
             family.add_metric(labels, value)
         yield family
     for each in HISTOGRAMS:
         histogram = HistogramMetricFamily(prefix + each.name, each.text, labels=each.labels)
-        for labels, latency in each.samples(seen):
+        for labels, latency in each.samples(snapshot):
             histogram.add_metric(labels, _up_to(latency), latency.sum_ms / 1000)
         yield histogram
 

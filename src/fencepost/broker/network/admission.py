@@ -69,15 +69,15 @@ class Admission:
         self._silent[connection_id] = None
         return Admitted(displaced=displaced)
 
-    def used(self, now_ms: int, connection_id: int, *, asked: bool) -> None:
-        """Record a response, or with `asked` a request of an authenticated client."""
+    def used(self, now_ms: int, connection_id: int, *, is_request: bool) -> None:
+        """Record a response, or with `is_request` a request of an authenticated client."""
         before_ms = self._used_ms.get(connection_id)
         if before_ms is None:
             return
         if before_ms != now_ms:  # most responses follow their request at once
             del self._used_ms[connection_id]
             self._used_ms[connection_id] = now_ms
-        if asked and self._silent:
+        if is_request and self._silent:
             self._silent.pop(connection_id, None)
 
     def leave(self, connection_id: int) -> None:

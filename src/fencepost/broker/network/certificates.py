@@ -50,9 +50,9 @@ class Certificates:
 
     def context(self) -> ssl.SSLContext:
         """Return the context for the current files, or for their last usable version."""
-        seen = self._look()
-        if seen != self._seen:
-            self._seen = seen
+        stamps = self._look()
+        if stamps != self._seen:
+            self._seen = stamps
             try:
                 self._context = _context(self._settings)
                 _log.info("listener %s: certificates reloaded", self._listener)
@@ -85,14 +85,14 @@ class Certificates:
 
     def _look(self) -> list[tuple[int, int, int] | None]:
         """Return inode, size and modification time of each file; None for a missing one."""
-        seen: list[tuple[int, int, int] | None] = []
+        stamps: list[tuple[int, int, int] | None] = []
         for path in self._settings.paths:
             try:
                 status = os.stat(path)
-                seen.append((status.st_ino, status.st_size, status.st_mtime_ns))
+                stamps.append((status.st_ino, status.st_size, status.st_mtime_ns))
             except OSError:
-                seen.append(None)
-        return seen
+                stamps.append(None)
+        return stamps
 
 
 def _first_end_s(identity: Identity) -> int:

@@ -48,8 +48,8 @@ class ReadingMember(RebalanceListener):
 
     def commit(self) -> None:
         """Commit the positions of the partitions that are still assigned to this member. Raises KafkaError."""
-        mine = set(self._consumer.assignment())
-        self._consumer.commit({place: at for place, at in self._taken.items() if place in mine})
+        assigned = set(self._consumer.assignment())
+        self._consumer.commit({place: at for place, at in self._taken.items() if place in assigned})
 
     def _is_behind(self, place: TopicPartition) -> bool:
         return self._consumer.lag(place) != 0  # None: the end is not known yet

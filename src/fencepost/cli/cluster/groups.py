@@ -233,8 +233,8 @@ def _shared(admin: Admin, described: GroupDescription) -> list[dict[str, Any]]:
 def _ends(admin: Admin, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     """Return the end offsets. A group keeps the offsets of deleted topics, which have no end."""
     there = admin.describe_topics({place.topic for place in places}) if places else {}
-    asked = [place for place in places if place.topic in there and place.partition in there[place.topic].partitions]
-    return {place: at.offset for place, at in admin.list_offsets(dict.fromkeys(asked, LATEST)).items()}
+    existing = [place for place in places if place.topic in there and place.partition in there[place.topic].partitions]
+    return {place: at.offset for place, at in admin.list_offsets(dict.fromkeys(existing, LATEST)).items()}
 
 
 def _committed(admin: Admin, described: GroupDescription) -> list[dict[str, Any]]:

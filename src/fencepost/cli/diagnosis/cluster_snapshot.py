@@ -151,8 +151,8 @@ class SnapshotCollector:
         """Describe a transaction and its producers in at most MOST_PLACES partitions. Raises KafkaError."""
         (found,) = await self._calls.describe_transactions([transactional_id], api_timeout_ms=self._patience_ms)
         places = found.partitions[:MOST_PLACES] if found.error_code == 0 else ()
-        asked = [self._calls.describe_producers([place], api_timeout_ms=self._patience_ms) for place in places]
-        answers = await gather(self._calls.cluster.runtime, asked)
+        calls = [self._calls.describe_producers([place], api_timeout_ms=self._patience_ms) for place in places]
+        answers = await gather(self._calls.cluster.runtime, calls)
         producers: dict[TopicPartition, ProducerDescription | KafkaError | None] = {}
         for place, answer in zip(places, map(checked, answers), strict=True):
             if isinstance(answer, KafkaError):

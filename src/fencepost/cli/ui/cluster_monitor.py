@@ -262,12 +262,12 @@ class ClusterMonitor:
 
     def _messages(self, name: str, query: Mapping[str, str]) -> dict[str, Any] | None:
         """Return a page of messages, or one message. Raises HttpRefusal."""
-        asked = query_of(query)
+        search = query_of(query)
         with self._lock:
             owners = documents.owners_of(self._watch)
         try:
             snapshot = self._browser.search if name == "messages" else self._browser.message
-            found: dict[str, Any] | None = snapshot(asked, owners)
+            found: dict[str, Any] | None = snapshot(search, owners)
         except KafkaError as error:
             raise HttpRefusal(503 if isinstance(error, AWAY) else 403, str(error)) from error
         return found
@@ -352,12 +352,12 @@ class ClusterMonitor:
         """Return rules, users and quotas as rows, the number of rows left out, and the reasons for missing lists."""
         found: dict[str, Any] = {"errors": {}, "more": {}}
         with Admin.from_config({**PATIENCE, **self._settings}) as admin:
-            asked: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
+            calls: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
                 "acls": lambda: documents.acls(admin.describe_acls()),
                 "users": lambda: documents.users(admin.describe_user_scram_credentials()),
                 "quotas": lambda: documents.quotas(admin.describe_client_quotas()),
             }
-            for part, ask in asked.items():
+            for part, ask in calls.items():
                 try:
                     rows = ask()
                 except KafkaError as error:

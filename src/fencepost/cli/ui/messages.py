@@ -129,27 +129,27 @@ class Query:
 FORMS: Final = ("auto", "text", "json", "hex", "registry")
 
 
-def query_of(asked: Mapping[str, str]) -> Query:
+def query_of(parameters: Mapping[str, str]) -> Query:
     """Parse the page's query.
 
     Raises:
         Refusal: A part cannot be used; the text names it and the reason.
     """
-    begin, at = asked.get("from", "newest"), asked.get("at", "")
+    begin, at = parameters.get("from", "newest"), parameters.get("at", "")
     offset = _number(at, "offset") if begin == "offset" else None
     return Query(
-        topic=asked.get("name", ""),
-        partition=_number(asked["partition"], "partition") if asked.get("partition") else None,
+        topic=parameters.get("name", ""),
+        partition=_number(parameters["partition"], "partition") if parameters.get("partition") else None,
         newest=begin == "newest",
         offset=offset,
         timestamp_ms=_time(at) if begin == "time" else None,
-        key=asked.get("key", ""),
-        value=asked.get("value", ""),
-        header=asked.get("header", ""),
-        test=_test(asked["path"]) if asked.get("path") else None,
-        committed_only=asked.get("committed") == "1",
-        form=_one_of(asked.get("form") or "auto", FORMS, "form"),
-        at=_marks(asked.get("cursor", "")),
+        key=parameters.get("key", ""),
+        value=parameters.get("value", ""),
+        header=parameters.get("header", ""),
+        test=_test(parameters["path"]) if parameters.get("path") else None,
+        committed_only=parameters.get("committed") == "1",
+        form=_one_of(parameters.get("form") or "auto", FORMS, "form"),
+        at=_marks(parameters.get("cursor", "")),
     )
 
 

@@ -144,20 +144,20 @@ class AdminConfigs(AdminBase):
         Raises:
             ItemsFailedError: Some resources cannot be described; `results` has the others.
         """
-        asked: dict[ConfigResource, Sequence[str] | None] = dict.fromkeys(resources)
-        return (await self._entries_of(asked, self._deadline(api_timeout_ms), documentation)).results(
+        requested: dict[ConfigResource, Sequence[str] | None] = dict.fromkeys(resources)
+        return (await self._entries_of(requested, self._deadline(api_timeout_ms), documentation)).results(
             "describe configs"
         )
 
     async def _entries_of(
-        self, asked: Mapping[ConfigResource, Sequence[str] | None], deadline_ms: int, documentation: bool
+        self, requested: Mapping[ConfigResource, Sequence[str] | None], deadline_ms: int, documentation: bool
     ) -> Outcomes[ConfigResource]:
         def make(resources: Sequence[ConfigResource]) -> dc.DescribeConfigsRequest:
-            return _question({resource: asked[resource] for resource in resources}, documentation=documentation)
+            return _question({resource: requested[resource] for resource in resources}, documentation=documentation)
 
         versions = (3 if documentation else 1, 4)
         call = ManyItems(make, versions, _answers, _settings_of, {E.UNKNOWN_TOPIC_OR_PARTITION})
-        return await self._of_brokers(asked, AnyNode(), call, deadline_ms)
+        return await self._of_brokers(requested, AnyNode(), call, deadline_ms)
 
     async def alter_configs(
         self,
@@ -314,7 +314,7 @@ def _dynamic(resource: ConfigResource) -> ConfigSource | None:
 
 
 def _question(
-    asked: Mapping[ConfigResource, Sequence[str] | None], *, documentation: bool = False
+    requested: Mapping[ConfigResource, Sequence[str] | None], *, documentation: bool = False
 ) -> dc.DescribeConfigsRequest:
     resources = [
         dc.DescribeConfigsResource(
@@ -322,7 +322,7 @@ def _question(
             resource_name=resource.name,
             configuration_keys=None if keys is None else list(keys),
         )
-        for resource, keys in asked.items()
+        for resource, keys in requested.items()
     ]
     return dc.DescribeConfigsRequest(resources=resources, include_documentation=documentation)
 

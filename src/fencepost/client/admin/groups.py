@@ -144,9 +144,9 @@ class AdminGroups(AdminBase):
             require_stable: Wait for offsets that are pending in a transaction.
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
         """
-        asked = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
+        requested = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
         return await fetch_committed(
-            self.cluster, group_id, asked, require_stable=require_stable, deadline_ms=self._deadline(api_timeout_ms)
+            self.cluster, group_id, requested, require_stable=require_stable, deadline_ms=self._deadline(api_timeout_ms)
         )
 
     async def alter_group_offsets(
@@ -197,12 +197,12 @@ class AdminGroups(AdminBase):
             raise UsageError(f"reset to {to!r}: one of {', '.join(RESET_POINTS)}, or a time in ms")
         timestamp = RESET_POINTS[to] if isinstance(to, str) else to
         if partitions is None:
-            asked = list(
+            requested = list(
                 await fetch_committed(self.cluster, group_id, None, require_stable=True, deadline_ms=deadline_ms)
             )
         else:
-            asked = [TopicPartition(*partition) for partition in partitions]
-        found = await self._offsets_at(dict.fromkeys(asked, timestamp), deadline_ms)
+            requested = [TopicPartition(*partition) for partition in partitions]
+        found = await self._offsets_at(dict.fromkeys(requested, timestamp), deadline_ms)
         late = [partition for partition, at in found.items() if at < 0]
         found |= await self._offsets_at(dict.fromkeys(late, offsets.LATEST), deadline_ms)
         await self.alter_group_offsets(group_id, found, api_timeout_ms=deadline_ms - self.cluster.runtime.now_ms())

@@ -82,7 +82,7 @@ class AdminLogs(AdminBase):
         """Return the log directories of the brokers (None: all), with the size of every partition."""
         deadline_ms = self._deadline(api_timeout_ms)
         await self.cluster.refresh([], deadline_ms)
-        asked = sorted(self.cluster.nodes) if brokers is None else list(brokers)
+        broker_ids = sorted(self.cluster.nodes) if brokers is None else list(brokers)
         replies = await gather(
             self.cluster.runtime,
             [
@@ -93,11 +93,11 @@ class AdminLogs(AdminBase):
                     deadline_ms=deadline_ms,
                     code_of=lambda answer: int(answer.error_code),
                 )
-                for node in asked
+                for node in broker_ids
             ],
         )
         found = []
-        for node, reply in zip(asked, replies, strict=True):
+        for node, reply in zip(broker_ids, replies, strict=True):
             if isinstance(reply, Exception):
                 raise reply
             if reply.error_code != 0:

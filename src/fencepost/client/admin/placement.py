@@ -113,11 +113,12 @@ class AdminPlacement(AdminBase):
             ClusterAuthorizationError: The principal may not list reassignments.
         """
         deadline_ms = self._deadline(api_timeout_ms)
-        asked: defaultdict[str, list[int]] = defaultdict(list)
+        requested: defaultdict[str, list[int]] = defaultdict(list)
         for topic, partition in partitions or ():
-            asked[topic].append(partition)
+            requested[topic].append(partition)
         topics = [
-            lr.ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes) for name, indexes in asked.items()
+            lr.ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes)
+            for name, indexes in requested.items()
         ]
         request = lr.ListPartitionReassignmentsRequest(
             timeout_ms=self.cluster.server_timeout_ms(deadline_ms), topics=None if partitions is None else topics

@@ -356,9 +356,9 @@ class AdminTopics(AdminBase):
             KafkaError: A topic cannot be described.
         """
         deadline_ms = self._deadline(api_timeout_ms)
-        asked = None if names is None else list(names)
+        requested = None if names is None else list(names)
         reply = await self.cluster.fetch_metadata(
-            asked, deadline_ms, create=False, rights=include_authorized_operations
+            requested, deadline_ms, create=False, rights=include_authorized_operations
         )
         described = {}
         for topic in reply.topics:
@@ -397,8 +397,8 @@ class AdminTopics(AdminBase):
         LATEST is the high watermark, or with READ_COMMITTED the last stable offset. OffsetAt.offset is -1 if there is
         no record at or after the timestamp.
         """
-        asked = {TopicPartition(*partition): timestamp for partition, timestamp in wanted.items()}
-        return await offsets.list_offsets(self.cluster, asked, isolation, self._deadline(api_timeout_ms))
+        requested = {TopicPartition(*partition): timestamp for partition, timestamp in wanted.items()}
+        return await offsets.list_offsets(self.cluster, requested, isolation, self._deadline(api_timeout_ms))
 
 
 def _creatable(topic: NewTopic) -> ct.CreatableTopic:

@@ -398,15 +398,15 @@ class AdminTransactions(AdminBase):
     ) -> dict[TopicPartition, list[ProducerDescription]]:
         """Return the producers that the leader of each partition knows, with open transactions. Raises KafkaError."""
         deadline_ms = self._deadline(api_timeout_ms)
-        asked = [TopicPartition(*partition) for partition in partitions]
-        calls = [self._describe_producers_of(partition, deadline_ms) for partition in asked]
+        requested = [TopicPartition(*partition) for partition in partitions]
+        calls = [self._describe_producers_of(partition, deadline_ms) for partition in requested]
         results = await gather(self.cluster.runtime, calls)
         failed = first_error(results)
         if failed is not None:
             raise failed
         return {
             partition: result
-            for partition, result in zip(asked, results, strict=True)
+            for partition, result in zip(requested, results, strict=True)
             if not isinstance(result, Exception)
         }
 

@@ -331,8 +331,8 @@ async def _fetch_next(
     if leader < 0:
         return None, error_for(E.LEADER_NOT_AVAILABLE, f"{partition.topic}-{partition.partition}")
     try:
-        asked = {partition: Wanted(offset, settings.partition_bytes)}
-        answer = (await fetch(cluster, leader, asked, settings)).answers.get(partition)
+        wanted = {partition: Wanted(offset, settings.partition_bytes)}
+        answer = (await fetch(cluster, leader, wanted, settings)).answers.get(partition)
     except (DisconnectedError, KafkaTimeoutError) as error:
         return None, error
     if answer is None:

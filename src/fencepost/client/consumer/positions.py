@@ -275,8 +275,8 @@ class Positions:
             by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
             for partition in wanted:
                 by_leader[self._cluster.leader(*partition)].append(partition)
-            for leader, asked in by_leader.items():
-                await self._ask_leader(leader, asked)
+            for leader, partitions in by_leader.items():
+                await self._ask_leader(leader, partitions)
             self._cluster.lasting_errors.succeeded(CHECK)
         except UnsupportedVersionError:
             for partition in wanted:
@@ -301,9 +301,9 @@ class Positions:
         if place is not None and known is not None:
             place.checked_epoch, place.checking = known.leader_epoch, False
 
-    async def _ask_leader(self, leader: int, asked: Sequence[TopicPartition]) -> None:
+    async def _ask_leader(self, leader: int, requested: Sequence[TopicPartition]) -> None:
         deadline_ms = self._runtime.now_ms() + FIND_PATIENCE_MS
-        versions = self._reading.versions(asked)
+        versions = self._reading.versions(requested)
         topics: dict[str, list[OffsetForLeaderPartition]] = defaultdict(list)
         for at in versions:
             known = self._partition(at)

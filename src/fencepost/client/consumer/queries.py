@@ -84,8 +84,8 @@ class ConsumerQueries(ReportingCore, ABC):
         self, wanted: Mapping[K, offsets.TimestampOrEnd], timeout_ms: Milliseconds | None = None
     ) -> dict[TopicPartition, OffsetAt]:
         """Return offsets for timestamps, EARLIEST or LATEST, at this consumer's isolation level."""
-        asked = {TopicPartition(*partition): at for partition, at in wanted.items()}
-        return await offsets.list_offsets(self.cluster, asked, self.isolation, self._deadline(timeout_ms))
+        timestamps = {TopicPartition(*partition): at for partition, at in wanted.items()}
+        return await offsets.list_offsets(self.cluster, timestamps, self.isolation, self._deadline(timeout_ms))
 
     async def beginning_offsets(
         self, partitions: Iterable[tuple[str, int]], timeout_ms: Milliseconds | None = None

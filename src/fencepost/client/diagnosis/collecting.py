@@ -82,8 +82,8 @@ class DiagnosisCalls(
         deadline_ms, found = self._deadline(api_timeout_ms), {}
         refusal: AuthorizationError | None = None
         for begin in range(0, len(topics), MOST_TOPICS):
-            asked = {ConfigResource(name): ["min.insync.replicas"] for name in topics[begin : begin + MOST_TOPICS]}
-            outcomes = await self._entries_of(asked, deadline_ms, documentation=False)
+            resources = {ConfigResource(name): ["min.insync.replicas"] for name in topics[begin : begin + MOST_TOPICS]}
+            outcomes = await self._entries_of(resources, deadline_ms, documentation=False)
             for resource, entries in outcomes.done.items():
                 for entry in entries.values():
                     if entry.value is not None:
@@ -232,8 +232,8 @@ class Collector:
 
     async def _brokers(self, cluster: ClusterDescription) -> Mapping[str, Any]:
         nodes = [node.id for node in cluster.brokers]
-        asked = [self._calls.throttle_of(node, min(self._patience(), MOST_PING_MS)) for node in nodes]
-        answers = dict(zip(nodes, map(checked, await gather(self._calls.cluster.runtime, asked)), strict=True))
+        calls = [self._calls.throttle_of(node, min(self._patience(), MOST_PING_MS)) for node in nodes]
+        answers = dict(zip(nodes, map(checked, await gather(self._calls.cluster.runtime, calls)), strict=True))
         return {
             "silent": {node: str(answer) for node, answer in answers.items() if isinstance(answer, KafkaError)},
             "throttled": {node: at for node, at in answers.items() if not isinstance(at, KafkaError) and at > 0},
@@ -241,10 +241,10 @@ class Collector:
 
     async def _disks(self, cluster: ClusterDescription) -> Mapping[str, Any]:
         nodes = [node.id for node in cluster.brokers if node.id not in self._silent]
-        asked = [self._calls.describe_log_dirs([node], api_timeout_ms=self._patience()) for node in nodes]
+        calls = [self._calls.describe_log_dirs([node], api_timeout_ms=self._patience()) for node in nodes]
         dirs: list[LogDir] = []
         unknown = []
-        for node, answer in zip(nodes, map(checked, await gather(self._calls.cluster.runtime, asked)), strict=True):
+        for node, answer in zip(nodes, map(checked, await gather(self._calls.cluster.runtime, calls)), strict=True):
             if isinstance(answer, KafkaError):
                 unknown.append(unknown_of(f"disks of broker {node}", answer))
                 continue
@@ -334,24 +334,24 @@ class Collector:
             place
             for _, place in sorted((at.stable - at.end, place) for place, at in ends.items() if at.stable < at.end)
         ]
-        asked = behind[: self._bounds.held]
+        selected = behind[: self._bounds.held]
         answers = await gather(
             self._calls.cluster.runtime,
-            [self._calls.describe_producers([place], api_timeout_ms=self._patience()) for place in asked],
+            [self._calls.describe_producers([place], api_timeout_ms=self._patience()) for place in selected],
         )
         producers: dict[TopicPartition, Sequence[ProducerDescription] | UnansweredQuestion] = {}
         part = "transactions that hold readers back"
-        for place, answer in zip(asked, map(checked, answers), strict=True):
+        for place, answer in zip(selected, map(checked, answers), strict=True):
             producers[place] = unknown_of(part, answer) if isinstance(answer, KafkaError) else answer[place]
         # Only the first reason of each kind, because the others are the same.
         refused = {
             each.failure_kind: each for each in reversed(producers.values()) if isinstance(each, UnansweredQuestion)
         }
         unknown = list(refused.values())
-        if len(asked) < len(behind):
+        if len(selected) < len(behind):
             unknown.append(
                 UnansweredQuestion(
-                    part, f"only {len(asked)} of {len(behind)} partitions were asked", FailureKind.NOT_ASKED
+                    part, f"only {len(selected)} of {len(behind)} partitions were asked", FailureKind.NOT_ASKED
                 )
             )
         return {"producers": producers, "unknown": unknown}
@@ -372,14 +372,14 @@ class Collector:
             for each in answer
         }
         wanted = [each.transactional_id for each in listed if each.state in OPEN_STATES or each.producer_id in holding]
-        asked = wanted[: self._bounds.described]
-        described = await self._calls.describe_transactions(asked, api_timeout_ms=self._patience())
-        reason = f"only {len(asked)} of {len(wanted)} open transactions were described"
+        selected = wanted[: self._bounds.described]
+        described = await self._calls.describe_transactions(selected, api_timeout_ms=self._patience())
+        reason = f"only {len(selected)} of {len(wanted)} open transactions were described"
         return {
             "listed": listed,
             "described": {each.transactional_id: each for each in described},
             "unknown": [UnansweredQuestion("transactions", reason, FailureKind.NOT_ASKED)]
-            if len(asked) < len(wanted)
+            if len(selected) < len(wanted)
             else [],
         }
 
@@ -407,11 +407,11 @@ class Collector:
         listed = await self._calls.list_groups(api_timeout_ms=self._patience())
         groups = [each for each in listed if names is None or each.group_id in names]
         in_turn = self._groups.of(groups)
-        asked = [each.group_id for each in in_turn if each.group_type.lower() != "share"]
+        group_ids = [each.group_id for each in in_turn if each.group_type.lower() != "share"]
         sharing = [each.group_id for each in in_turn if each.group_type.lower() == "share"]
         runtime = self._calls.cluster.runtime
-        answers = await gather(runtime, [self._committed(group) for group in asked])
-        committed = dict(zip(asked, map(checked, answers), strict=True))
+        answers = await gather(runtime, [self._committed(group) for group in group_ids])
+        committed = dict(zip(group_ids, map(checked, answers), strict=True))
         starts = await gather(runtime, [self._shared(group) for group in sharing])
         shared = dict(zip(sharing, map(checked, starts), strict=True))
         errors = [answer for answer in committed.values() if isinstance(answer, KafkaError)]
@@ -422,26 +422,28 @@ class Collector:
         """Read the next records of the groups that are behind, in the partitions with the largest lag."""
         ends: Mapping[TopicPartition, Ends] = found.get("ends", {})
         committed: Mapping[str, Mapping[TopicPartition, int] | KafkaError] = found.get("committed", {})
-        stands = {
+        committed_positions = {
             (place, at)
             for places in committed.values()
             if not isinstance(places, KafkaError)
             for place, at in places.items()
             if place in ends and 0 <= at < ends[place].stable
         }
-        asked = sorted(stands, key=lambda each: (each[1] - ends[each[0]].stable, each))[: self._bounds.read]
+        selected = sorted(committed_positions, key=lambda each: (each[1] - ends[each[0]].stable, each))[
+            : self._bounds.read
+        ]
         cluster, deadline_ms = self._calls.cluster, self._until_ms
-        answers = await gather(cluster.runtime, [damage_at(cluster, *each, deadline_ms) for each in asked])
+        answers = await gather(cluster.runtime, [damage_at(cluster, *each, deadline_ms) for each in selected])
         damaged: dict[TopicPartition, UnreadableRecords] = {}
         unknown: dict[FailureKind, UnansweredQuestion] = {}
-        for (place, _), answer in zip(asked, map(checked, answers), strict=True):
+        for (place, _), answer in zip(selected, map(checked, answers), strict=True):
             if isinstance(answer, KafkaError):
                 each = unknown_of("records", answer)
                 unknown.setdefault(each.failure_kind, each)
             elif answer is not None and (place not in damaged or answer.offset < damaged[place].offset):
                 damaged[place] = answer
-        if len(asked) < len(stands):
-            reason = f"the next records of groups were read in {len(asked)} of {len(stands)} places"
+        if len(selected) < len(committed_positions):
+            reason = f"the next records of groups were read in {len(selected)} of {len(committed_positions)} places"
             unknown[FailureKind.NOT_ASKED] = UnansweredQuestion("records", reason, FailureKind.NOT_ASKED)
         return {"damaged": damaged, "unknown": list(unknown.values())}
 
@@ -464,7 +466,7 @@ class Collector:
             )
 
         groups: Sequence[GroupListing] = found.get("groups", [])
-        asked = [
+        calls = [
             each.group_id
             for each in groups
             if each.group_id in committed
@@ -472,11 +474,11 @@ class Collector:
         ]
         answers = await gather(
             self._calls.cluster.runtime,
-            [self._calls.describe_group(group, api_timeout_ms=self._patience()) for group in asked],
+            [self._calls.describe_group(group, api_timeout_ms=self._patience()) for group in calls],
         )
         members: dict[str, GroupDescription] = {}
         unknown = {}
-        for group, answer in zip(asked, map(checked, answers), strict=True):
+        for group, answer in zip(calls, map(checked, answers), strict=True):
             if isinstance(answer, KafkaError):
                 each = unknown_of("groups", answer)
                 unknown[each.failure_kind] = each

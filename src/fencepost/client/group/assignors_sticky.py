@@ -83,9 +83,9 @@ def _balance(
     belongings: dict[str, list[TopicPartition]] = defaultdict(list)
     for partition, member in sorted(owners.items()):
         belongings[member].append(partition)
-    for member, mine in belongings.items():
+    for member, own in belongings.items():
         owned = {partition for who, partition in held if who == member}
-        mine.sort(key=owned.__contains__)  # partitions that are new to the member move first
+        own.sort(key=owned.__contains__)  # partitions that are new to the member move first
     while (move := _best_move(belongings, loads, subscribers)) is not None:
         partition, giver, taker = move
         belongings[giver].remove(partition)

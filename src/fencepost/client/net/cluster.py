@@ -226,16 +226,16 @@ class Cluster:
             rights: Include the authorized operations.
         """
         allow = self.config.allow_auto_create_topics if create is None else create
-        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        requested = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(
-            topics=asked, allow_auto_topic_creation=allow, include_topic_authorized_operations=rights
+            topics=requested, allow_auto_topic_creation=allow, include_topic_authorized_operations=rights
         )
         return await self._metadata(request, 8 if rights else LOWEST_METADATA, deadline_ms)
 
     async def learn_topic_ids(self, ids: Iterable[UUID], deadline_ms: int) -> None:
         """Look topics up by id (Metadata v12). Topics that do not exist (yet) stay unknown. Raises KafkaError."""
-        asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids]
-        await self._metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12, deadline_ms)
+        requested = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids]
+        await self._metadata(MetadataRequest(topics=requested, allow_auto_topic_creation=False), 12, deadline_ms)
 
     async def _metadata(self, request: MetadataRequest, lowest: int, deadline_ms: int) -> MetadataResponse:
         versions, code = (lowest, HIGHEST_METADATA), attrgetter("error_code")

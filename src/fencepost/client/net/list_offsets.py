@@ -83,10 +83,10 @@ async def list_offsets(
     attempt = 0
     while missing:
         by_leader, trouble = await _by_leader(cluster, missing, deadline_ms)
-        calls = [_ask(cluster, leader, asked, isolation, deadline_ms) for leader, asked in by_leader.items()]
-        for asked, result in zip(by_leader.values(), await gather(cluster.runtime, calls), strict=True):
+        calls = [_ask(cluster, leader, timestamps, isolation, deadline_ms) for leader, timestamps in by_leader.items()]
+        for timestamps, result in zip(by_leader.values(), await gather(cluster.runtime, calls), strict=True):
             if isinstance(result, RetriableError):
-                trouble = _request_name(next(iter(asked))), result
+                trouble = _request_name(next(iter(timestamps))), result
             elif isinstance(result, Exception):
                 raise result
             else:
@@ -149,13 +149,13 @@ def _take(
 
 
 async def _ask(
-    cluster: Cluster, leader: int, asked: Mapping[TopicPartition, int], isolation: Isolation, deadline_ms: int
+    cluster: Cluster, leader: int, timestamps: Mapping[TopicPartition, int], isolation: Isolation, deadline_ms: int
 ) -> dict[TopicPartition, tuple[int, OffsetAt]]:
     connection = await cluster.connection(leader, deadline_ms)
-    lowest = max(_SINCE.get(timestamp, 2) for timestamp in asked.values())
+    lowest = max(_SINCE.get(timestamp, 2) for timestamp in timestamps.values())
     version = connection.version(retry.LIST_OFFSETS, lowest, 11)
     topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
-    for partition, timestamp in asked.items():
+    for partition, timestamp in timestamps.items():
         topics[partition.topic].append(ListOffsetsPartition(partition_index=partition.partition, timestamp=timestamp))
     request = ListOffsetsRequest(
         replica_id=-1,

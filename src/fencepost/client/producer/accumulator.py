@@ -222,11 +222,11 @@ class Accumulator:
                 continue
             if self.refusing:
                 self.check()
-            mine = self._new(topic, size)
-            line.append(mine)
-            if next(iter(line), None) is mine:
-                return mine
-            self._pass_on(mine)  # another thread or a signal handler was faster
+            created = self._new(topic, size)
+            line.append(created)
+            if next(iter(line), None) is created:
+                return created
+            self._pass_on(created)  # another thread or a signal handler was faster
 
     def _new(self, topic: str, size: int) -> Chunk:
         chunk = Chunk(topic, self._now_ms(), self._wall_ms(), self.unhandled)

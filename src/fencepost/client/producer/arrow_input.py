@@ -172,9 +172,9 @@ def _choose(table: pa.Table, target: Target, config: ProducerConfig) -> npt.NDAr
     """Return each row's partition, -1 if neither column nor key determines it; None if that holds for all rows."""
     chosen: npt.NDArray[np.int32] | None = None
     if "partition" in table.column_names:
-        asked = table.column("partition")
-        chosen = pc.fill_null(asked, UNDECIDED).to_numpy().astype(np.int32)
-        wrong = (chosen >= target.partitions) | ((chosen < 0) & pc.is_valid(asked).to_numpy(zero_copy_only=False))
+        column = table.column("partition")
+        chosen = pc.fill_null(column, UNDECIDED).to_numpy().astype(np.int32)
+        wrong = (chosen >= target.partitions) | ((chosen < 0) & pc.is_valid(column).to_numpy(zero_copy_only=False))
         if wrong.any():
             raise RecordRejectedError(
                 f"partition {chosen[wrong][0]} of {target.topic!r}, which has {target.partitions}"

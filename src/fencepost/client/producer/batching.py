@@ -93,13 +93,13 @@ class Router:
 
     def _route_lists(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
         refused: dict[int, KafkaError] = {}
-        asked = chunk.partitions
+        requested = chunk.partitions
         if callable(self._config.partitioner):
             if self.needs_partitioner(chunk, partitions):
                 self.ask(chunk, partitions)
             if chunk.choice is not None:
-                asked, refused = chunk.choice.chosen, dict(chunk.choice.refused)
-        chosen = self._choose(chunk, partitions, available, asked, refused)
+                requested, refused = chunk.choice.chosen, dict(chunk.choice.refused)
+        chosen = self._choose(chunk, partitions, available, requested, refused)
         if isinstance(chosen, int):
             data = self._encode(chunk, None)
             chunk.batches = [Batch(chunk, chunk.topic, chosen, data, chunk.count, None, deadline_ms)]
@@ -120,7 +120,7 @@ class Router:
         chunk: Chunk,
         partitions: int,
         available: Sequence[int],
-        asked: Mapping[int, int] | None,
+        requested: Mapping[int, int] | None,
         refused: dict[int, KafkaError],
     ) -> int | list[int]:
         """Return one partition for all records, or a list with each record's.
@@ -128,13 +128,13 @@ class Router:
         Holes and records in `refused` get REFUSED.
         """
         native, choice = chunk.native, self._key_choice
-        is_simple = not refused and asked is None
+        is_simple = not refused and requested is None
         if is_simple and native is not None and (choice is None or choice.is_native):
             if choice is None or not native.has_keys:
                 return self._sticky.choose(chunk.topic, chunk.bytes, available)
             return 0 if partitions == 1 else self._decided(chunk, native.partitions(partitions), available)
         keys = self._keys(chunk)
-        if not refused and asked is None and not chunk.holes:
+        if not refused and requested is None and not chunk.holes:
             if keys is None:
                 return self._sticky.choose(chunk.topic, chunk.bytes, available)
             if partitions == 1:
@@ -142,7 +142,7 @@ class Router:
             if None not in keys:
                 return self._decided(chunk, self._by_key(cast(list[bytes], keys), partitions), available)
         chosen = [UNDECIDED] * chunk.count
-        for row, partition in (asked or {}).items():
+        for row, partition in (requested or {}).items():
             if 0 <= partition < partitions:
                 chosen[row] = partition
             else:

@@ -73,8 +73,8 @@ class IdCalls:
         if self._config.two_phase_commit:
             # The pair (0, 0) names no transaction. The response shows if the broker has our fields, and so can lift a
             # timeout.
-            asked = PreparedTransaction(0, 0)
-            state = await describe_transaction(self._cluster, self.transactional_id, self.deadline(), asked)
+            placeholder = PreparedTransaction(0, 0)
+            state = await describe_transaction(self._cluster, self.transactional_id, self.deadline(), placeholder)
             self.lifts = state is not None and state.ending != Ending.NOT_REPORTED
         two_phase = self._config.two_phase_commit
         if self._sender.producer_id >= 0:

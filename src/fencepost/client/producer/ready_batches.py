@@ -114,12 +114,12 @@ class ReadyBatches:
         if id(chunk) in self._asking or not self.router.needs_partitioner(chunk, partitions):
             return
 
-        def asked() -> None:
+        def chosen() -> None:
             self._asking.discard(id(chunk))
             self._wake()
 
         self._asking.add(id(chunk))
-        self._reports.caller.call(partial(self.router.ask, chunk, partitions), asked)
+        self._reports.caller.call(partial(self.router.ask, chunk, partitions), chosen)
 
     def _lacks_partition(self, chunk: Chunk, topic: KnownTopic, now_ms: int) -> bool:
         """Return true if the chunk waits for newer metadata, because a partition of its records is unknown.

@@ -307,11 +307,11 @@ class ProducerTransactions:
                 settle_commit(self._id, prepared, await self._find(prepared))
             return True
         await self._raise_failure()
-        mine = self._prepared
-        unanswered = ProducerTxnState.COMMITTING if mine == prepared else ProducerTxnState.ABORTING
-        if mine is None or self.state not in (ProducerTxnState.PREPARED, unanswered):
+        own = self._prepared
+        unanswered = ProducerTxnState.COMMITTING if own == prepared else ProducerTxnState.ABORTING
+        if own is None or self.state not in (ProducerTxnState.PREPARED, unanswered):
             raise UsageError(f"complete needs a prepared transaction; the producer is in state {self.state.name}")
-        if mine == prepared:
+        if own == prepared:
             await self.commit()
             return True
         await self.abort()

@@ -129,8 +129,8 @@ class Telemetry:
                 await self._connected.wait()
                 continue
             timeout_ms = self._config.request_timeout_ms
-            asked = self._reporter.needs_subscription
-            if not await self._guarded((self._ask if asked else self._push)(connection, timeout_ms)):
+            needs_subscription = self._reporter.needs_subscription
+            if not await self._guarded((self._ask if needs_subscription else self._push)(connection, timeout_ms)):
                 return
 
     def _usable(self) -> BrokerConnection | None:

@@ -179,9 +179,9 @@ class AdminClient(SecurityCalls):
         """Read settings. Each future has a dict of ConfigEntry by name."""
         client, wanted = self._open(), _resources(resources)
         limit_ms = limit_of(request_timeout)
-        asked = list(wanted.values())
+        own_resources = list(wanted.values())
         return self._each(
-            wanted, lambda: client.config_entries_of(asked, api_timeout_ms=limit_ms), results.config_entries
+            wanted, lambda: client.config_entries_of(own_resources, api_timeout_ms=limit_ms), results.config_entries
         )
 
     def incremental_alter_configs(
@@ -265,16 +265,16 @@ class AdminClient(SecurityCalls):
         request_timeout: float | None = None,
     ) -> Futures[str]:
         """Read committed offsets of a group. The future has ConsumerGroupTopicPartitions."""
-        client, asked = self._open(), _only_group(list_consumer_group_offsets_request)
+        client, group = self._open(), _only_group(list_consumer_group_offsets_request)
         limit_ms = limit_of(request_timeout)
-        places = None if asked.topic_partitions is None else [place_of(each) for each in asked.topic_partitions]
+        places = None if group.topic_partitions is None else [place_of(each) for each in group.topic_partitions]
 
         def call() -> dict[str, Any]:
-            found = client.group_offsets(asked.group_id, places, require_stable=require_stable, api_timeout_ms=limit_ms)
+            found = client.group_offsets(group.group_id, places, require_stable=require_stable, api_timeout_ms=limit_ms)
             listed = [committed_partition(place, found.get(place)) for place in (places or sorted(found))]
-            return {asked.group_id: ConsumerGroupTopicPartitions(asked.group_id, listed)}
+            return {group.group_id: ConsumerGroupTopicPartitions(group.group_id, listed)}
 
-        return self._each({asked.group_id: asked.group_id}, call, lambda result: result)
+        return self._each({group.group_id: group.group_id}, call, lambda result: result)
 
     def alter_consumer_group_offsets(
         self,
@@ -286,16 +286,16 @@ class AdminClient(SecurityCalls):
 
         If the group has members, the future raises. confluent-kafka sets the error of each partition instead.
         """
-        client, asked = self._open(), _only_group(alter_consumer_group_offsets_request)
+        client, group = self._open(), _only_group(alter_consumer_group_offsets_request)
         limit_ms = limit_of(request_timeout)
-        wanted = {place_of(each): position_to_commit(each) for each in asked.topic_partitions or ()}
+        wanted = {place_of(each): position_to_commit(each) for each in group.topic_partitions or ()}
 
         def call() -> dict[str, Any]:
-            client.alter_group_offsets(asked.group_id, wanted, api_timeout_ms=limit_ms)
+            client.alter_group_offsets(group.group_id, wanted, api_timeout_ms=limit_ms)
             done = [committed_partition(place, at) for place, at in wanted.items()]
-            return {asked.group_id: ConsumerGroupTopicPartitions(asked.group_id, done)}
+            return {group.group_id: ConsumerGroupTopicPartitions(group.group_id, done)}
 
-        return self._each({asked.group_id: asked.group_id}, call, lambda result: result)
+        return self._each({group.group_id: group.group_id}, call, lambda result: result)
 
     # --- leaders ---
 

@@ -28,10 +28,10 @@ def _chosen() -> Any:
     Raises:
         ImportError: The environment variable asks for a module that is not usable, or has another value.
     """
-    asked = os.environ.get(VARIABLE, "")
-    if asked not in {"", "0", "1"}:
-        raise ImportError(f"{VARIABLE}={asked}: must be 0 (plain Python), 1 (the native module) or unset (either)")
-    if asked == "0":
+    requested = os.environ.get(VARIABLE, "")
+    if requested not in {"", "0", "1"}:
+        raise ImportError(f"{VARIABLE}={requested}: must be 0 (plain Python), 1 (the native module) or unset (either)")
+    if requested == "0":
         _log.info("%s: %s=0", _PLAIN, VARIABLE)
         return None
     try:
@@ -48,7 +48,7 @@ def _chosen() -> Any:
             return found
         reason = f"fencepost-native was built from other sources ({found.STAMP}, not {STAMP}); install the same release"
         level = logging.WARNING
-    if asked == "1":
+    if requested == "1":
         raise ImportError(f"{VARIABLE}=1, but the native loops are not usable: {reason}")
     _log.log(level, "%s: %s", _PLAIN, reason)
     return None

@@ -79,8 +79,8 @@ def _ends_of(
     link: ClusterClient, places: Sequence[TopicPartition], planned_ms: int, within_ms: int
 ) -> dict[TopicPartition, _Ends]:
     def offsets(wanted: int) -> Mapping[TopicPartition, int]:
-        asked = link.admin.list_offsets(dict.fromkeys(places, wanted), isolation=Isolation.READ_UNCOMMITTED)
-        return {place: found.offset for place, found in link.io.run(asked).items()}
+        call = link.admin.list_offsets(dict.fromkeys(places, wanted), isolation=Isolation.READ_UNCOMMITTED)
+        return {place: found.offset for place, found in link.io.run(call).items()}
 
     around, after = offsets(max(planned_ms - within_ms, 0)), offsets(planned_ms)
     # Read the end last, so that no offset that was found by its time is beyond it.

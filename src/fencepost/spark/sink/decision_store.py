@@ -109,7 +109,7 @@ class DecisionStore:
         self._topic = topic
         self._output = output
         self._is_checked = False
-        self._seen: dict[int, _ReadRecords] = {}
+        self._read_so_far: dict[int, _ReadRecords] = {}
 
     async def ensure_topic(self, deadline_ms: int) -> None:
         """Create the topic if it does not exist, replicated like the output, and check it once.
@@ -194,9 +194,9 @@ class DecisionStore:
         of another sink holds the last stable offset back.
         """
         await self.ensure_topic(deadline_ms)
-        seen = await self._catch_up(partition_of(sink), deadline_ms)
+        read_records = await self._catch_up(partition_of(sink), deadline_ms)
         # Decoded only here: a newer release of another sink may write another version.
-        return tuple(decode_value(value) for (owner, _), value in sorted(seen.last.items()) if owner == sink)
+        return tuple(decode_value(value) for (owner, _), value in sorted(read_records.last.items()) if owner == sink)
 
     async def queries(self, sink: str, deadline_ms: int) -> tuple[KnownQuery, ...]:
         """Return the sink's queries, those with the newest records last. Does not create the topic; raises as `read`.
@@ -205,23 +205,25 @@ class DecisionStore:
         """
         if not await self.is_there(deadline_ms):
             return ()
-        seen = await self._catch_up(partition_of(sink), deadline_ms)
+        read_records = await self._catch_up(partition_of(sink), deadline_ms)
         return tuple(
             KnownQuery(
                 query_id,
                 None if value is None else decode_beginning(sink, query_id, value),
-                decode_value(seen.last[sink, query_id]).batch_id if (sink, query_id) in seen.last else None,
+                decode_value(read_records.last[sink, query_id]).batch_id
+                if (sink, query_id) in read_records.last
+                else None,
             )
-            for (owner, query_id), value in seen.begun.items()
+            for (owner, query_id), value in read_records.begun.items()
             if owner == sink
         )
 
     def knows(self, sink: str, query_id: str) -> bool:
         """Return true if the last read found the query, and it was not released."""
-        seen = self._seen.get(partition_of(sink))
-        if seen is None or (sink, query_id) not in seen.begun:
+        read_records = self._read_so_far.get(partition_of(sink))
+        if read_records is None or (sink, query_id) not in read_records.begun:
             return False
-        value = seen.begun[sink, query_id]
+        value = read_records.begun[sink, query_id]
         return value is None or not decode_beginning(sink, query_id, value).is_released
 
     async def begin(self, beginning: Beginning, deadline_ms: int) -> None:
@@ -243,8 +245,8 @@ class DecisionStore:
         await self.ensure_topic(deadline_ms)
         found: list[bytes] = []
         for partition in range(PARTITIONS):
-            seen = await self._catch_up(partition, deadline_ms)
-            found += [value for (_, query), value in sorted(seen.last.items()) if query == query_id]
+            read_records = await self._catch_up(partition, deadline_ms)
+            found += [value for (_, query), value in sorted(read_records.last.items()) if query == query_id]
         return tuple(map(decode_value, found))
 
     async def sinks(self, deadline_ms: int) -> list[str]:
@@ -254,8 +256,8 @@ class DecisionStore:
         """
         found: set[str] = set()
         for partition in range(PARTITIONS):
-            seen = await self._catch_up(partition, deadline_ms)
-            found.update(sink for sink, _ in (*seen.last, *seen.begun))
+            read_records = await self._catch_up(partition, deadline_ms)
+            found.update(sink for sink, _ in (*read_records.last, *read_records.begun))
         return sorted(found)
 
     async def _catch_up(self, partition: int, deadline_ms: int) -> _ReadRecords:
@@ -265,10 +267,10 @@ class DecisionStore:
         # Up to the end of the log, not the last stable offset: a decision without its marker must be waited for.
         end = (await self._admin.list_offsets({place: LATEST}, api_timeout_ms=left))[place].offset
         topic_id = (await self._cluster.topic(self._topic, deadline_ms)).topic_id
-        seen = self._seen.get(partition)
-        if seen is None or seen.topic_id != topic_id or seen.position > end:
-            seen = _ReadRecords(topic_id, await self._beginning(place, left))
-        batches = wire.batches(self._cluster, self._topic, partition, seen.position, end, deadline_ms)
+        read_records = self._read_so_far.get(partition)
+        if read_records is None or read_records.topic_id != topic_id or read_records.position > end:
+            read_records = _ReadRecords(topic_id, await self._beginning(place, left))
+        batches = wire.batches(self._cluster, self._topic, partition, read_records.position, end, deadline_ms)
         async for header, batch in batches:
             try:
                 records = list(pairs_of(header, batch))
@@ -276,13 +278,13 @@ class DecisionStore:
                 where = f"{self._topic}-{partition} at offset {header.base_offset}"
                 raise CorruptDecisionError(f"{where}: the records cannot be read: {error}") from error
             for _, key, value in records:
-                owner = _take(seen, key, value)
+                owner = _take(read_records, key, value)
                 if owner is not None:
-                    seen.decided_with[owner] = Pair(header.producer_id, header.producer_epoch)
-            seen.position = header.last_offset + 1
-        seen.position = max(seen.position, end)
-        self._seen[partition] = seen
-        return seen
+                    read_records.decided_with[owner] = Pair(header.producer_id, header.producer_epoch)
+            read_records.position = header.last_offset + 1
+        read_records.position = max(read_records.position, end)
+        self._read_so_far[partition] = read_records
+        return read_records
 
     async def _beginning(self, place: TopicPartition, timeout_ms: int) -> int:
         return (await self._admin.list_offsets({place: EARLIEST}, api_timeout_ms=timeout_ms))[place].offset
@@ -316,8 +318,8 @@ class DecisionStore:
 
         Returns and raises as `write`.
         """
-        seen = self._seen.get(partition_of(sink))
-        known = None if seen is None else seen.begun.get((sink, query_id))
+        read_records = self._read_so_far.get(partition_of(sink))
+        known = None if read_records is None else read_records.begun.get((sink, query_id))
         key, value = encode_beginning(Beginning(sink, query_id, 0))
         records: list[_Record] = [(encode_key(sink, query_id), None), (key, known or value)]
         return await self._produce(claim, sink, records, deadline_ms, verified)
@@ -335,21 +337,21 @@ def _record(decision: Decision) -> _Record:
     return encode_key(decision.sink, decision.query_id), encode_value(decision)
 
 
-def _take(seen: _ReadRecords, key: bytes, value: bytes | None) -> str | None:
-    """Add a record to `seen`. Return the sink if it is a decision."""
+def _take(read_records: _ReadRecords, key: bytes, value: bytes | None) -> str | None:
+    """Add a record to `read_records`. Return the sink if it is a decision."""
     begins = decode_beginning_key(key)
     if begins is not None:
-        seen.begun.pop(begins, None)
-        seen.begun[begins] = value
+        read_records.begun.pop(begins, None)
+        read_records.begun[begins] = value
         return None
     owner = decode_key(key)
     if owner is None:
         return None
-    beginning = seen.begun.pop(owner, None)
+    beginning = read_records.begun.pop(owner, None)
     if value is None:
-        seen.last.pop(owner, None)  # an operator's tombstone
+        read_records.last.pop(owner, None)  # an operator's tombstone
     else:
-        seen.last[owner] = value
+        read_records.last[owner] = value
     if value is not None or beginning is not None:
-        seen.begun[owner] = beginning
+        read_records.begun[owner] = beginning
     return owner[0]

@@ -267,25 +267,25 @@ def _secure(sink: str, prepared: tuple[PreparedTask, ...]) -> Plan[tuple[Winner,
     first = prepared[0]
     winners = tuple(Winner(message.transactional_id, message.pair) for message in prepared)
     ids = tuple(message.transactional_id for message in prepared)
-    seen: tuple[DescribedWinner, ...]
+    described: tuple[DescribedWinner, ...]
     if first.abilities.keeps_prepared:
         # Removes the timeout, only from the winners' transactions.
         kept: tuple[Pair | None, ...] = yield KeepWinners(winners)
         secured = tuple(Winner(name, pair) for name, pair in zip(ids, kept, strict=True) if pair is not None)
         if len(secured) == len(winners):
             return secured
-        seen = yield DescribeWinners(sink, ids)
-        bad = [(name, what) for name, what, pair in zip(ids, seen, kept, strict=True) if pair is None]
+        described = yield DescribeWinners(sink, ids)
+        unusable = [(name, state) for name, state, pair in zip(ids, described, kept, strict=True) if pair is None]
         pairs = tuple(pair or winner.pair for winner, pair in zip(winners, kept, strict=True))
     else:
         pairs = tuple(winner.pair for winner in winners)
-        seen = yield DescribeWinners(sink, ids)
-        bad = [
-            (winner.transactional_id, what)
-            for winner, what in zip(winners, seen, strict=True)
-            if what.state != "Ongoing" or what.pair != winner.pair or what.is_late
+        described = yield DescribeWinners(sink, ids)
+        unusable = [
+            (winner.transactional_id, state)
+            for winner, state in zip(winners, described, strict=True)
+            if state.state != "Ongoing" or state.pair != winner.pair or state.is_late
         ]
-        if not bad:
+        if not unusable:
             return winners
     answer: int = yield VerifyClaim(sink, first.claim)
     if answer in _SUPERSEDED or answer == _OTHER_WAY:  # 48: the claim has decided before
@@ -294,7 +294,9 @@ def _secure(sink: str, prepared: tuple[PreparedTask, ...]) -> Plan[tuple[Winner,
         raise error_for(answer, f"asking whether sink {sink!r} is still owned")
     # The claim is used up, so the batch can never be decided. abort_batch ends those that another process has kept.
     yield from _abort(tuple(EndTxn(name, pair, commit=False) for name, pair in zip(ids, pairs, strict=True)))
-    raise BatchTimedOutError(first.query_id, first.batch_id, [f"{name} ({what})" for name, what in bad], len(winners))
+    raise BatchTimedOutError(
+        first.query_id, first.batch_id, [f"{name} ({state})" for name, state in unusable], len(winners)
+    )
 
 
 def decision_of(sink: str, query_id: str, decisions: Sequence[Decision]) -> Decision:
@@ -380,20 +382,20 @@ def _compare(sink: str, batch_id: int, skipped: list[SkippedTask], same: SameBat
     query_id, decided = skipped[0].query_id, skipped[0].decided
     if any((message.query_id, message.decided) != (query_id, decided) for message in skipped):
         raise SinkContradictionError(f"batch {batch_id} of sink {sink!r}: its tasks name several queries or decisions")
-    came = sum((message.content for message in skipped), NO_ROWS)
-    if decided is None or came == decided or same is SameBatch.NUMBER:
+    content = sum((message.content for message in skipped), NO_ROWS)
+    if decided is None or content == decided or same is SameBatch.NUMBER:
         return
-    if same is SameBatch.COUNT and came.rows == decided.rows:
+    if same is SameBatch.COUNT and content.rows == decided.rows:
         return
     decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
-    now: SourceOffsets | None = yield SaveOffsets(query_id, batch_id)
-    then = next(
+    planned_offsets: SourceOffsets | None = yield SaveOffsets(query_id, batch_id)
+    decided_offsets = next(
         (decision.offsets for decision in decisions if (decision.query_id, decision.batch_id) == (query_id, batch_id)),
         None,
     )
-    if same is SameBatch.OFFSETS and now is not None and now == then:
+    if same is SameBatch.OFFSETS and planned_offsets is not None and planned_offsets == decided_offsets:
         return
-    raise BatchChangedError(sink, query_id, batch_id, decided, came, then, now)
+    raise BatchChangedError(sink, query_id, batch_id, decided, content, decided_offsets, planned_offsets)
 
 
 # --- abort ---

@@ -421,8 +421,8 @@ class StepRunner:
         cluster = self._cluster
         await cluster.refresh_quietly((), deadline_ms)
         patience_ms = min(deadline_ms, cluster.runtime.now_ms() + ALL_BROKERS_MS)
-        asked = [cluster.connection(node, patience_ms) for node in sorted(cluster.nodes)]
-        found = [one for one in await gather(cluster.runtime, asked) if isinstance(one, BrokerConnection)]
+        calls = [cluster.connection(node, patience_ms) for node in sorted(cluster.nodes)]
+        found = [one for one in await gather(cluster.runtime, calls) if isinstance(one, BrokerConnection)]
         connections = found or [await self._cluster.reached("ask the brokers for their versions", deadline_ms)]
 
         def least(api_key: int) -> int:

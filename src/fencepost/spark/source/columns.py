@@ -50,16 +50,16 @@ def source_schema(options: Mapping[str, str]) -> StructType:
     does not tell a Python source which columns a query uses.
     """
     headers = StructField("headers", ArrayType(_HEADER))
-    asked = options.get("columns")
-    if asked is None:
+    columns = options.get("columns")
+    if columns is None:
         return StructType([*_COLUMNS, *([headers] if flag(options, "includeHeaders", False) else [])])
     known = {field.name.lower(): field for field in (*_COLUMNS, headers)}
-    names = [name.strip() for name in asked.split(",")]
+    names = [name.strip() for name in columns.split(",")]
     unknown = [name for name in names if name.lower() not in known]
     if unknown:
         every = ", ".join(field.name for field in known.values())
-        raise ConfigurationError(f"option columns={asked!r}: there is no column {unknown[0]!r}, only {every}")
+        raise ConfigurationError(f"option columns={columns!r}: there is no column {unknown[0]!r}, only {every}")
     chosen = [known[name.lower()] for name in names]
     if len(set(map(id, chosen))) < len(chosen):
-        raise ConfigurationError(f"option columns={asked!r}: a column is named twice")
+        raise ConfigurationError(f"option columns={columns!r}: a column is named twice")
     return StructType(chosen)

@@ -111,10 +111,10 @@ async def holders(
 
     The value is None if the transaction has ended, and an error if the brokers did not answer.
     """
-    asked = [admin.describe_producers([partition], api_timeout_ms=api_timeout_ms) for partition in partitions]
+    calls = [admin.describe_producers([partition], api_timeout_ms=api_timeout_ms) for partition in partitions]
     found: dict[TopicPartition, Holder | KafkaError | None] = {}
     first: dict[TopicPartition, ProducerDescription] = {}
-    for partition, answer in zip(partitions, await gather(admin.cluster.runtime, asked), strict=True):
+    for partition, answer in zip(partitions, await gather(admin.cluster.runtime, calls), strict=True):
         if isinstance(answer, Exception):
             if not isinstance(answer, KafkaError):
                 raise answer

@@ -222,8 +222,8 @@ class Source:
                 )
             return {**found, **self._offsets(dict.fromkeys(late, LATEST))}
         given = self._of_group(partitions, bound) or ranges.starting(bound.text, bound.option, partitions)
-        asked = self._offsets({partition: at for partition, at in given.items() if at < 0})
-        return {partition: asked.get(partition, at) for partition, at in given.items()}
+        resolved = self._offsets({partition: at for partition, at in given.items() if at < 0})
+        return {partition: resolved.get(partition, at) for partition, at in given.items()}
 
     def _of_group(self, partitions: set[TopicPartition], bound: Bound) -> Offsets | None:
         """Return the start from a group's committed offsets; None if the bound does not ask for them.
@@ -235,10 +235,10 @@ class Source:
             return None
         link = self._link()
         deadline_ms = link.admin.cluster.runtime.now_ms() + COMMIT_PATIENCE_MS
-        asked = group_offsets.fetch_committed(
+        call = group_offsets.fetch_committed(
             link.admin.cluster, group, sorted(partitions), require_stable=True, deadline_ms=deadline_ms
         )
-        found = {partition: at.offset for partition, at in link.io.run(asked).items()}
+        found = {partition: at.offset for partition, at in link.io.run(call).items()}
         missing = sorted(partitions - set(found))
         otherwise = ranges.FROM_GROUP[bound.text.lower()]
         if missing and otherwise is None:
@@ -375,18 +375,18 @@ async def _offsets_while_there(
 
     The client alone would repeat ListOffsets until its timeout, because a broker that starts may not know its topics.
     """
-    asked = asyncio.ensure_future(admin.list_offsets(wanted, isolation=isolation))
+    request = asyncio.ensure_future(admin.list_offsets(wanted, isolation=isolation))
     topics = {partition.topic for partition in wanted}
     try:
         while True:
-            done, _ = await asyncio.wait({asked}, timeout=LOOK_AGAIN_MS / 1000)
+            done, _ = await asyncio.wait({request}, timeout=LOOK_AGAIN_MS / 1000)
             missing = [] if done else await _missing(admin, topics)
-            if asked.done():
-                return asked.result()
+            if request.done():
+                return request.result()
             if missing:
                 raise UnknownTopicOrPartitionError(f"topics that do not exist: {', '.join(missing)}")
     finally:
-        asked.cancel()
+        request.cancel()
 
 
 async def _missing(admin: ClusterCalls, topics: Collection[str]) -> list[str]:

@@ -146,10 +146,10 @@ def test_every_item_is_answered_once_and_only_what_may_not_be_is_refused(key: in
         topics = [OffsetCommitRequestTopic(name="b", partitions=[partition])]
         driver.ask(OffsetCommitRequest(group_id="g", topics=topics), 8)
         request.group_id = "g"
-    element = _element(type(request), each.asked)
+    element = _element(type(request), each.requested)
     items = [_item(element, each.name, name) for name in ("a", "b", "c", "d")]
-    setattr(request, each.asked, items)
-    answered = list(getattr(driver.ask(request, _version_with(api, each.asked)), each.answered))
+    setattr(request, each.requested, items)
+    answered = list(getattr(driver.ask(request, _version_with(api, each.requested)), each.answered))
     names = [_name(item, each.name) for item in answered]
     assert sorted(names) == ["a", "b", "c", "d"]
     assert {name for name, item in zip(names, answered, strict=True) if denied in _codes(item)} == {"a", "c"}
@@ -238,13 +238,13 @@ def test_a_fetch_that_waits_is_refused_when_the_right_is_taken_away() -> None:
 
 def test_a_topic_that_may_not_be_seen_is_not_made_either() -> None:
     driver = BrokerDriver(CLOSED)
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
-    assert driver.ask(asked, 9).topics[0].error_code == 29
+    requested = MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
+    assert driver.ask(requested, 9).topics[0].error_code == 29
     grant(driver.core, (2, "new", 8))
-    assert driver.ask(asked, 9).topics[0].error_code == 29
+    assert driver.ask(requested, 9).topics[0].error_code == 29
     assert driver.core.topics.get("new") is None
     grant(driver.core, (2, "new", 5))
-    assert driver.ask(asked, 9).topics[0].error_code == 0
+    assert driver.ask(requested, 9).topics[0].error_code == 0
 
 
 def test_what_is_remembered_is_forgotten_when_a_binding_changes() -> None:

@@ -14,11 +14,11 @@ def test_silent_connections_give_way_in_the_order_they_came() -> None:
     admission = Admission(3, 10, 1000)
     for connection_id in (1, 2, 3):
         assert admission.enter(0, connection_id, HERE) == (None, None)
-    admission.used(1, 1, asked=True)
+    admission.used(1, 1, is_request=True)
     assert admission.enter(2, 4, THERE) == (None, 2)
     assert admission.enter(2, 5, THERE) == (None, 3)
-    admission.used(3, 4, asked=True)
-    admission.used(3, 5, asked=True)
+    admission.used(3, 4, is_request=True)
+    admission.used(3, 5, is_request=True)
     assert len(admission) == 3
     refusal, displaced = admission.enter(4, 6, THERE)
     assert refusal is not None and "max.connections" in refusal and displaced is None
@@ -30,8 +30,8 @@ def test_who_was_not_heard_of_for_a_minute_gives_way_too() -> None:
     admission = Admission(2, 10, 600_000)
     for connection_id in (1, 2):
         admission.enter(0, connection_id, HERE)
-        admission.used(connection_id, connection_id, asked=True)
-    admission.used(30_000, 1, asked=False)
+        admission.used(connection_id, connection_id, is_request=True)
+    admission.used(30_000, 1, is_request=False)
     assert admission.enter(60_001, 3, THERE).refusal is not None
     assert admission.enter(60_002, 3, THERE) == (None, 2)
     assert admission.enter(60_002, 4, THERE) == (None, 3)
@@ -40,7 +40,7 @@ def test_who_was_not_heard_of_for_a_minute_gives_way_too() -> None:
 def test_an_answer_is_no_question() -> None:
     admission = Admission(1, 10, 1000)
     admission.enter(0, 1, HERE)
-    admission.used(1, 1, asked=False)
+    admission.used(1, 1, is_request=False)
     assert admission.enter(2, 2, HERE) == (None, 1)
 
 
@@ -61,10 +61,10 @@ def test_what_is_not_used_is_closed() -> None:
         admission.enter(connection_id, connection_id, HERE)
     assert admission.next_ms() == 1001
     assert admission.idle(1000) == []
-    admission.used(500, 1, asked=True)
+    admission.used(500, 1, is_request=True)
     assert admission.idle(1003) == [2, 3]
     assert (len(admission), admission.next_ms()) == (1, 1500)
-    admission.used(1600, 2, asked=True)  # it is gone: nothing comes of it
+    admission.used(1600, 2, is_request=True)  # it is gone: nothing comes of it
     assert admission.idle(1500) == [1]
     assert len(admission) == 0
 

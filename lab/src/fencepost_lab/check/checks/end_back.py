@@ -20,14 +20,14 @@ def end_back(history: History) -> Iterator[Anomaly]:
         elif isinstance(operation, Poll | Read) and operation.records:
             events.append((operation.completed, 1, operation))
     known: dict[tuple[str, int, str], Answer] = {}
-    asked: dict[int, Answer] = {}
+    answers: dict[int, Answer] = {}
     for _, is_answer, operation in sorted(events, key=lambda event: event[:2]):
         if isinstance(operation, ListOffsets):
             place = operation.topic, operation.partition, operation.isolation
             if not is_answer:
-                asked[operation.invoked] = known.get(place, (-1, operation))
+                answers[operation.invoked] = known.get(place, (-1, operation))
                 continue
-            least, before = asked.pop(operation.invoked)
+            least, before = answers.pop(operation.invoked)
             if operation.offset < least:
                 words = f"the end of {place[0]}-{place[1]} ({place[2]}) is {operation.offset}; it was at least {least}"
                 yield Anomaly("end_back", words, (before, operation))

@@ -32,18 +32,16 @@ def fenced_by_nobody(history: History) -> Iterator[Anomaly]:
             ends.setdefault(_id_of(history, operation), []).append(operation)
     for fenced in history.operations:
         name = _id_of(history, fenced) if fenced.fenced else ""
-        mine = [init for init in inits.get(name, ()) if init.process == fenced.process]
-        if not mine or any(init.repeated or not init.timeout_ms for init in mine):
+        own = [init for init in inits.get(name, ()) if init.process == fenced.process]
+        if not own or any(init.repeated or not init.timeout_ms for init in own):
             continue
-        others: list[Operation] = [
-            init for init in inits[name] if init is not fenced and _fences(init, fenced, mine[0])
-        ]
-        others += [end for end in ends.get(name, ()) if end.process != fenced.process and _meets(end, fenced, mine[0])]
-        if not others and not _outlasted(history, fenced, mine[-1]):
+        others: list[Operation] = [init for init in inits[name] if init is not fenced and _fences(init, fenced, own[0])]
+        others += [end for end in ends.get(name, ()) if end.process != fenced.process and _meets(end, fenced, own[0])]
+        if not others and not _outlasted(history, fenced, own[-1]):
             what = (
                 f"{fenced.process} was told that its epoch of {name} is not the present one, which nobody had changed"
             )
-            yield Anomaly("fenced_by_nobody", what, (*mine, fenced))
+            yield Anomaly("fenced_by_nobody", what, (*own, fenced))
 
 
 def _id_of(history: History, operation: Operation) -> str:

@@ -30,15 +30,15 @@ def _judge(
     newest: dict[str, list[tuple[int, int, Assign]]],
     group: str,
     generation: int,
-    asked: Operation,
+    operation: Operation,
     operations: tuple[Operation, ...],
 ) -> Iterator[Anomaly]:
     known = newest.get(group, [])
-    before = bisect_left(known, asked.invoked, key=lambda row: row[0])
+    before = bisect_left(known, operation.invoked, key=lambda row: row[0])
     if generation < 0 or not before or known[before - 1][1] <= generation:
         return
     _, current, assign = known[before - 1]
     message = (
-        f"{asked.process} committed positions of group {group} in generation {generation}; it was {current} already"
+        f"{operation.process} committed positions of group {group} in generation {generation}; it was {current} already"
     )
     yield Anomaly("fenced_commit", message, (assign, *operations))

@@ -14,8 +14,8 @@ def precommitted_read(history: History) -> Iterator[Anomaly]:
         transaction = history.transaction_of(value)
         if transaction is None or transaction.outcome is Outcome.ABORTED:
             continue
-        asked = min((commit.invoked for commit in transaction.commits), default=NEVER)
-        if reading.completed < asked:
+        first_commit = min((commit.invoked for commit in transaction.commits), default=NEVER)
+        if reading.completed < first_commit:
             when = "before its commit was asked for" if transaction.commits else "whose commit nobody asked for"
             message = f"{reading.process} read {value!r} at {place} of transaction {transaction.name}, {when}"
             sent = history.sends[value]

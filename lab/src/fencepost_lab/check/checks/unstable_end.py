@@ -22,10 +22,10 @@ def unstable_end(history: History) -> Iterator[Anomaly]:
     for transaction in history.transactions.values():
         if transaction.outcome is not Outcome.COMMITTED:
             continue
-        asked = min(commit.invoked for commit in transaction.commits)
+        first_commit = min(commit.invoked for commit in transaction.commits)
         for send in transaction.sends:
             known = furthest.get((send.topic, send.partition), [])
-            before = bisect_left(known, asked, key=_completed)
+            before = bisect_left(known, first_commit, key=_completed)
             if before and 0 <= send.offset < known[before - 1].offset:
                 listed = known[before - 1]
                 message = (

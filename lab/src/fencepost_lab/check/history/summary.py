@@ -90,8 +90,10 @@ class Summary:
 
     def operations(self) -> list[Operation]:
         """Return `sessions`, then all other operations one after the other, with arbitrary times."""
-        events = [event for asked in self.sessions for event in (asked.invoked, asked.completed) if event != NEVER]
-        last_ms = max((max(asked.invoked_ms, asked.completed_ms) for asked in self.sessions), default=0.0)
+        events = [
+            event for session in self.sessions for event in (session.invoked, session.completed) if event != NEVER
+        ]
+        last_ms = max((max(session.invoked_ms, session.completed_ms) for session in self.sessions), default=0.0)
         recorder = Recorder(lambda: last_ms, first=max(events, default=0) + 1)
         for transaction in self.transactions:
             _play(transaction, recorder)
@@ -100,9 +102,9 @@ class Summary:
         places = {(write.topic, write.partition) for transaction in self.transactions for write in transaction.writes}
         places |= {(sent.topic, sent.partition) for sent in self.sent}
         for reader in sorted({read.reader for read in self.reads}):
-            mine = [read for read in self.reads if read.reader == reader]
-            for topic, partition in sorted(places | {(read.topic, read.partition) for read in mine}):
-                here = [read for read in mine if (read.topic, read.partition) == (topic, partition)]
+            own_reads = [read for read in self.reads if read.reader == reader]
+            for topic, partition in sorted(places | {(read.topic, read.partition) for read in own_reads}):
+                here = [read for read in own_reads if (read.topic, read.partition) == (topic, partition)]
                 batch = RecordRun(topic, partition, [read.offset for read in here], [read.value for read in here])
                 recorder.at_once(
                     ReadToEnd(

@@ -34,8 +34,8 @@ def straight_does_not_enlist(patches: Patches) -> None:
 def straight_answers_another_offset(patches: Patches) -> None:
     """The straight path of Produce answers with the offset behind the batch's."""
 
-    def next_ones(asked: CommonProduce, taken: list[Taken]) -> bytes:
+    def next_ones(produce: CommonProduce, taken: list[Taken]) -> bytes:
         later = [(name, index, base + 1, append_ms, start) for name, index, base, append_ms, start in taken]
-        return encode_common_answer(asked, later)
+        return encode_common_answer(produce, later)
 
     patches.setattr(produce_straight, "encode_common_answer", next_ones)

@@ -28,8 +28,8 @@ _NOT_HERE = "This server does not host this topic-partition."
 
 def _handle(call: Call, now_ms: int, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describe the metadata partition."""
-    asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
-    if asked != _METADATA:
+    requested = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
+    if requested != _METADATA:
         unknown = [
             ResponseTopicData(
                 topic_name=topic.topic_name, partitions=[_unknown(each.partition_index) for each in topic.partitions]

@@ -33,7 +33,7 @@ def _handle(call: Call, now_ms: int, request: DescribeClusterRequest) -> Describ
         cluster_id=call.core.meta.cluster_id,
         controller_id=BROKER_ID,
         brokers=(DescribeClusterBroker(broker_id=BROKER_ID, host=host, port=port),),
-        cluster_authorized_operations=cluster_operations(call, asked=request.include_cluster_authorized_operations),
+        cluster_authorized_operations=cluster_operations(call, requested=request.include_cluster_authorized_operations),
     )
 
 

@@ -90,7 +90,7 @@ def _answer(call: Call, request: OffsetFetchRequest) -> tuple[bool, OffsetFetchR
                 for offset in of_topic
             ],
         )
-        for name, of_topic in _as_asked(offsets, request.topics)
+        for name, of_topic in _in_request_order(offsets, request.topics)
     ]
     errors = {found.error_code, *(offset.error_code for offset in offsets)}
     return not errors.isdisjoint(_UNSTABLE), OffsetFetchResponse(topics=topics, error_code=found.error_code)
@@ -114,18 +114,18 @@ def _ask(
     return call.core.groups.coordinator.fetch_offsets(wanted)
 
 
-def _as_asked(
-    offsets: Iterable[FetchedOffset], asked: Sequence[OffsetFetchRequestTopic] | None
+def _in_request_order(
+    offsets: Iterable[FetchedOffset], requested: Sequence[OffsetFetchRequestTopic] | None
 ) -> list[tuple[str, list[FetchedOffset]]]:
     """Return the offsets by topic: in the order of the request, or each topic once if all were requested."""
     by_place = {(offset.topic, offset.partition): offset for offset in offsets}
-    if asked is not None:
+    if requested is not None:
         return [
             (
                 topic.name,
                 [by_place[place] for index in topic.partition_indexes if (place := (topic.name, index)) in by_place],
             )
-            for topic in asked
+            for topic in requested
         ]
     by_topic: dict[str, list[FetchedOffset]] = {}
     for offset in by_place.values():
@@ -140,20 +140,20 @@ def _fetch_group(call: Call, group: OffsetFetchRequestGroup, stable: bool) -> Of
     wanted: list[OffsetFetchRequestTopic] | None = None
     if group.topics is not None:
         wanted = []
-        for asked in group.topics:
-            topic = topics.by_id(asked.topic_id) if by_id else None
+        for requested in group.topics:
+            topic = topics.by_id(requested.topic_id) if by_id else None
             if by_id and topic is None:
-                missing = [_unknown(index) for index in asked.partition_indexes]
-                unknown.append(OffsetFetchResponseTopics(topic_id=asked.topic_id, partitions=missing))
+                missing = [_unknown(index) for index in requested.partition_indexes]
+                unknown.append(OffsetFetchResponseTopics(topic_id=requested.topic_id, partitions=missing))
                 continue
-            name = topic.name if topic is not None else asked.name
-            wanted.append(OffsetFetchRequestTopic(name=name, partition_indexes=asked.partition_indexes))
+            name = topic.name if topic is not None else requested.name
+            wanted.append(OffsetFetchRequestTopic(name=name, partition_indexes=requested.partition_indexes))
     places = None if wanted is None else [(topic.name, index) for topic in wanted for index in topic.partition_indexes]
     found = _ask(call, group.group_id, places, stable, (group.member_id, group.member_epoch))
     if found.error_code:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error_code)
     answers = []
-    for name, offsets in _as_asked(found.offsets, wanted):
+    for name, offsets in _in_request_order(found.offsets, wanted):
         topic = topics.get(name)
         if topic is not None or not by_id:
             results = [_found(offset) for offset in offsets]
@@ -216,8 +216,8 @@ def _authorize(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse |
     def finish(response: OffsetFetchResponse) -> OffsetFetchResponse:
         for group in response.groups:
             if group.error_code == ErrorCode.NONE:
-                seen = [topic for topic in group.topics if _describable(call, topic)]
-                group.topics = [*seen, *hidden.get(group.group_id, ())]
+                visible = [topic for topic in group.topics if _describable(call, topic)]
+                group.topics = [*visible, *hidden.get(group.group_id, ())]
         response.groups = [*response.groups, *refused]
         return response
 
@@ -238,8 +238,8 @@ def _authorize_one(call: Call, request: OffsetFetchRequest) -> OffsetFetchRespon
 
     def finish(response: OffsetFetchResponse) -> OffsetFetchResponse:
         if response.error_code == ErrorCode.NONE:
-            seen = [topic for topic in response.topics if _describable(call, topic)]
-            response.topics = [*seen, *_offsets_refused(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+            visible = [topic for topic in response.topics if _describable(call, topic)]
+            response.topics = [*visible, *_offsets_refused(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
         return response
 
     call.finish = finish

@@ -51,7 +51,7 @@ def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
             for member in found.members
         ],
         authorized_operations=authorized_operations(
-            call, ResourceType.GROUP, group_id, asked=operations and not has_error
+            call, ResourceType.GROUP, group_id, requested=operations and not has_error
         ),
     )
 

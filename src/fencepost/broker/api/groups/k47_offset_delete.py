@@ -20,10 +20,10 @@ __all__ = ["HANDLER"]
 
 def _handle(call: Call, now_ms: int, request: OffsetDeleteRequest) -> None:
     """Delete the offsets, and reply when that is durable. A missing partition is refused by itself."""
-    asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
+    requested = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
     errors: dict[tuple[str, int], int] = {}
     known = []
-    for place in asked:
+    for place in requested:
         if call.core.topics.partition(*place) is None:
             errors[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
@@ -34,14 +34,14 @@ def _handle(call: Call, now_ms: int, request: OffsetDeleteRequest) -> None:
         call.reply(OffsetDeleteResponse(error_code=result.reply.error_code))
         return
     errors.update({(answer.topic, answer.partition): answer.error_code for answer in result.reply.partitions})
-    refused = groups.apply(now_ms, result, lambda: call.reply(_response(asked, errors)))
+    refused = groups.apply(now_ms, result, lambda: call.reply(_response(requested, errors)))
     if refused:
         call.reply(OffsetDeleteResponse(error_code=refused))
 
 
-def _response(asked: Iterable[tuple[str, int]], errors: Mapping[tuple[str, int], int]) -> OffsetDeleteResponse:
+def _response(requested: Iterable[tuple[str, int]], errors: Mapping[tuple[str, int], int]) -> OffsetDeleteResponse:
     by_topic: defaultdict[str, list[OffsetDeleteResponsePartition]] = defaultdict(list)
-    for name, index in asked:
+    for name, index in requested:
         by_topic[name].append(OffsetDeleteResponsePartition(partition_index=index, error_code=errors[name, index]))
     return OffsetDeleteResponse(
         topics=[OffsetDeleteResponseTopic(name=name, partitions=results) for name, results in by_topic.items()]

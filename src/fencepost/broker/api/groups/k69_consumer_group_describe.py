@@ -49,7 +49,7 @@ def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
         assignor_name=found.assignor,
         members=[_member(call, described) for described in found.members],
         authorized_operations=authorized_operations(
-            call, ResourceType.GROUP, group_id, asked=operations and not found.error_code
+            call, ResourceType.GROUP, group_id, requested=operations and not found.error_code
         ),
     )
 

@@ -43,7 +43,7 @@ def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
         assignor_name="" if found.error_code else ASSIGNOR_NAME,
         members=[_member(call, member) for member in found.members],
         authorized_operations=authorized_operations(
-            call, ResourceType.GROUP, group_id, asked=operations and not found.error_code
+            call, ResourceType.GROUP, group_id, requested=operations and not found.error_code
         ),
     )
 

@@ -16,7 +16,7 @@ from fencepost.broker.api.groups.member_topics import sees_all
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.topics.k19_create_topics import create_topics
 from fencepost.broker.connection import Call
-from fencepost.broker.coordinator.group.streams import requests as asked
+from fencepost.broker.coordinator.group.streams import requests
 from fencepost.broker.coordinator.group.streams.membership import StreamsGroups
 from fencepost.broker.coordinator.group.streams.topology import StatusCode
 from fencepost.broker.disk.changes import Change
@@ -56,13 +56,15 @@ def _handle(call: Call, now_ms: int, request: StreamsGroupHeartbeatRequest) -> S
     wrong = _wrong_topics(request.topology)
     if wrong is not None:
         return _response(
-            call, asked.StreamsHeartbeatReply(error_code=ErrorCode.STREAMS_INVALID_TOPOLOGY, error_message=wrong)
+            call, requests.StreamsHeartbeatReply(error_code=ErrorCode.STREAMS_INVALID_TOPOLOGY, error_message=wrong)
         )
     problem = _wrong_tasks(request)
     if problem is not None:
-        return _response(call, asked.StreamsHeartbeatReply(error_code=ErrorCode.INVALID_REQUEST, error_message=problem))
+        return _response(
+            call, requests.StreamsHeartbeatReply(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
+        )
     groups = call.core.groups
-    result = groups.coordinator.heartbeat(now_ms, StreamsGroups, _asked(call, request))
+    result = groups.coordinator.heartbeat(now_ms, StreamsGroups, _heartbeat_request(call, request))
     reply = result.reply
     response = _response(call, reply)
 
@@ -79,13 +81,13 @@ def _handle(call: Call, now_ms: int, request: StreamsGroupHeartbeatRequest) -> S
 
 
 def _created(
-    call: Call, reply: asked.StreamsHeartbeatReply, response: StreamsGroupHeartbeatResponse
+    call: Call, reply: requests.StreamsHeartbeatReply, response: StreamsGroupHeartbeatResponse
 ) -> Change[StreamsGroupHeartbeatResponse]:
     response.status = yield from _with_creation(call, reply)
     return response
 
 
-def _with_creation(call: Call, reply: asked.StreamsHeartbeatReply) -> Change[list[Status]]:
+def _with_creation(call: Call, reply: requests.StreamsHeartbeatReply) -> Change[list[Status]]:
     """Create the missing internal topics. Return the status, including topics that could not be created."""
     names = [topic.name for topic in reply.missing]
     refused: list[str] = []
@@ -142,7 +144,7 @@ def _wrong_topics(topology: Topology | None) -> str | None:
     return f"These cannot be names of topics: {', '.join(invalid)}." if invalid else None
 
 
-def _asked(call: Call, request: StreamsGroupHeartbeatRequest) -> asked.StreamsHeartbeat:
+def _heartbeat_request(call: Call, request: StreamsGroupHeartbeatRequest) -> requests.StreamsHeartbeat:
     endpoint = request.user_endpoint
     unchanged = request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None
     owned = log.Tasks(
@@ -150,7 +152,7 @@ def _asked(call: Call, request: StreamsGroupHeartbeatRequest) -> asked.StreamsHe
         frozenset(_tasks(request.standby_tasks or ())),
         frozenset(_tasks(request.warmup_tasks or ())),
     )
-    return asked.StreamsHeartbeat(
+    return requests.StreamsHeartbeat(
         group_id=request.group_id,
         member_id=request.member_id,
         member_epoch=request.member_epoch,
@@ -203,7 +205,7 @@ def _tasks(listed: Iterable[TaskIds]) -> list[log.StreamsTaskId]:
     return [log.StreamsTaskId(one.subtopology_id, partition) for one in listed for partition in one.partitions]
 
 
-def _response(call: Call, reply: asked.StreamsHeartbeatReply) -> StreamsGroupHeartbeatResponse:
+def _response(call: Call, reply: requests.StreamsHeartbeatReply) -> StreamsGroupHeartbeatResponse:
     tasks = reply.tasks
     is_member = reply.error_code == 0 and reply.member_epoch > 0
     lag = _ACCEPTABLE_RECOVERY_LAG if is_member else _NO_LAG
@@ -248,7 +250,7 @@ def _authorize(call: Call, request: StreamsGroupHeartbeatRequest) -> StreamsGrou
 
 
 def _refuse(call: Call, code: int) -> StreamsGroupHeartbeatResponse:
-    return replace(_response(call, asked.StreamsHeartbeatReply()), error_code=code)
+    return replace(_response(call, requests.StreamsHeartbeatReply()), error_code=code)
 
 
 HANDLER = Handler(_handle, authorize=_authorize, refuse=_refuse)

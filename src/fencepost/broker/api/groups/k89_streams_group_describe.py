@@ -61,7 +61,7 @@ def _describe(call: Call, group_id: str, operations: bool, topology_description:
         assignor_name=None if found.error_code else _ASSIGNOR,
         members=[_member(member, target) for member, target in found.members],
         authorized_operations=authorized_operations(
-            call, ResourceType.GROUP, group_id, asked=operations and not found.error_code
+            call, ResourceType.GROUP, group_id, requested=operations and not found.error_code
         ),
     )
 

@@ -94,15 +94,15 @@ class ParkedFetch:
     def start(self, now_ms: int, max_wait_ms: int) -> None:
         """Answer at once when there is enough, an error, or no time to wait; otherwise wait."""
         if self._committed:
-            partitions = (reader.partition for reader in self._asked() if not self._find(reader))
+            partitions = (reader.partition for reader in self._requested() if not self._find(reader))
             when_ends_are_visible(self._call, now_ms, None, lambda _: self._start(max_wait_ms), partitions)
         else:
             self._start(max_wait_ms)
 
     def _start(self, max_wait_ms: int) -> None:
-        readers, asked = self._opened.readers, self._asked()
-        if max_wait_ms <= 0 or self._min_bytes <= 0 or not readers or self._is_ready(asked):
-            self._answer(self._collect(asked))
+        readers, requested = self._opened.readers, self._requested()
+        if max_wait_ms <= 0 or self._min_bytes <= 0 or not readers or self._is_ready(requested):
+            self._answer(self._collect(requested))
             return
         for place, reader in enumerate(readers):
             self._places[reader] = place
@@ -124,7 +124,7 @@ class ParkedFetch:
 
     def _expire(self, _now_ms: int) -> None:
         self._leave()
-        self._answer(self._collect(self._asked()))
+        self._answer(self._collect(self._requested()))
 
     def _leave(self) -> None:
         for partition in self._sizes:
@@ -199,7 +199,7 @@ class ParkedFetch:
             topic.partitions.append(result)
         self._call.reply(FetchResponse(list(topics.values()), session_id=session_id))
 
-    def _asked(self) -> list[PartitionReader]:
+    def _requested(self) -> list[PartitionReader]:
         """Return the readers that may have records, or an error, for the response."""
         readers = self._opened.readers
         if self._opened.session is None or self._call.core.rights.enforced:

@@ -212,8 +212,8 @@ def _enlist(
     refusals: dict[ProducerPair, tuple[int, int]] = {}
     transactions = call.core.transactions
     for pair, partitions in wanted.items():
-        asked = EnlistRequest(request.transactional_id or "", pair, partitions, call.version)
-        result = transactions.coordinator.enlist_for_produce(now_ms, asked)
+        enlistment = EnlistRequest(request.transactional_id or "", pair, partitions, call.version)
+        result = transactions.coordinator.enlist_for_produce(now_ms, enlistment)
         transactions.apply(now_ms, result)
         if result.reply.error_code:
             refusals[pair] = (result.reply.error_code, result.reply.log_start_offset)
@@ -262,8 +262,8 @@ def note_appended(
                     "%s: producer id %s: %s%s", partition.directory, header.producer_id, appended.message, again
                 )
         elif appended.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
-            told = core.now.ms, partition.directory, str(appended.message)
-            core.failed_writes.failed(*told, is_full=log.failure is not None and is_full(log.failure))
+            failure = core.now.ms, partition.directory, str(appended.message)
+            core.failed_writes.failed(*failure, is_full=log.failure is not None and is_full(log.failure))
         place.refuse(appended.error_code, appended.message, appended.log_start_offset)
         result.record_errors = appended.record_errors
         return

@@ -33,12 +33,12 @@ def _handle(call: Call, now_ms: int, request: DeleteRecordsRequest) -> None:
 
 
 def _deleted(call: Call, request: DeleteRecordsRequest) -> Change[DeleteRecordsResponse]:
-    asked: dict[str, dict[int, DeleteRecordsPartition]] = {}
+    requested: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
         for wanted in topic.partitions:
-            asked.setdefault(topic.name, {})[wanted.partition_index] = wanted
+            requested.setdefault(topic.name, {})[wanted.partition_index] = wanted
     topics = []
-    for name, found in asked.items():
+    for name, found in requested.items():
         partitions = []
         for wanted in found.values():
             partitions.append((yield from _delete(call, name, wanted)))

@@ -170,12 +170,12 @@ def _fixed(frame: memoryview, position: int, version: int) -> _Body | None:
     return transactional_id, acks, timeout_ms, topic, partition, frame[position:]
 
 
-def encode_common_answer(asked: CommonProduce, results: list[Taken]) -> bytes:
+def encode_common_answer(request: CommonProduce, results: list[Taken]) -> bytes:
     """Return the response frame to a request whose batches were all taken, with a result for each."""
     if engine.is_native:
-        return engine.native.encode_produce_response(asked.version, asked.correlation_id, results)
+        return engine.native.encode_produce_response(request.version, request.correlation_id, results)
     (result,) = results  # `_read_plain` reads no other requests
-    return _answer_plain(asked.version, asked.correlation_id, *result)
+    return _answer_plain(request.version, request.correlation_id, *result)
 
 
 def _answer_plain(

@@ -50,26 +50,26 @@ def take(core: Core, connection: Connection, frame: memoryview, now_ms: int, oth
 
     If the handler must do it, change nothing and return 0.
     """
-    asked = read_common(frame)
-    if asked is None or asked.acks not in _ANSWERED:
+    produce = read_common(frame)
+    if produce is None or produce.acks not in _ANSWERED:
         return 0
-    targets = _targets(core, asked)
+    targets = _targets(core, produce)
     if targets is None:
         return 0
     enlisted = None
     if targets[0][1].attributes & TRANSACTIONAL:
-        if asked.transactional_id is None:
+        if produce.transactional_id is None:
             return 0
-        enlisted = _enlisted(core, now_ms, asked, asked.transactional_id, targets)
+        enlisted = _enlisted(core, now_ms, produce, produce.transactional_id, targets)
         if enlisted.reply.error_code:
             return 0
     size = len(frame)
     if others and enlisted is None and len(targets) == 1:
-        count = _take_together(core, connection, size, now_ms, asked, targets[0], others)
+        count = _take_together(core, connection, size, now_ms, produce, targets[0], others)
         if count:
             return count
-    core.began(connection, _API_KEY, asked.version, asked.client_id or "", size)
-    _append(core, connection, size, now_ms, asked, targets, enlisted)
+    core.began(connection, _API_KEY, produce.version, produce.client_id or "", size)
+    _append(core, connection, size, now_ms, produce, targets, enlisted)
     return 1
 
 
@@ -78,7 +78,7 @@ def _take_together(
     connection: Connection,
     size: int,
     now_ms: int,
-    asked: CommonProduce,
+    produce: CommonProduce,
     target: _Target,
     others: Sequence[Buffer],
 ) -> int:
@@ -91,8 +91,8 @@ def _take_together(
     (topic, index, records, _, checked), header, partition, log = target
     if checked is None:
         return 0
-    version, client_id = asked.version, asked.client_id
-    total, requests, sizes, batches = size, [asked], [size], [(records, header, checked)]
+    version, client_id = produce.version, produce.client_id
+    total, requests, sizes, batches = size, [produce], [size], [(records, header, checked)]
     for frame in others:
         total += len(frame)
         if frame[:2] != _PRODUCE or total > _MOST_TOGETHER_BYTES:
@@ -124,12 +124,12 @@ def _take_together(
     return count
 
 
-def _targets(core: Core, asked: CommonProduce) -> list[_Target] | None:
+def _targets(core: Core, produce: CommonProduce) -> list[_Target] | None:
     """Return the target of each batch; None if the handler must take the request."""
     topics, named = core.topics, None
     topic: Topic | None = None
     targets: list[_Target] = []
-    for batch in asked.batches:
+    for batch in produce.batches:
         name, index, records, header, _ = batch
         if name != named:
             topic = topics.get(name) if isinstance(name, str) else topics.by_id(_id_of(name))
@@ -142,7 +142,7 @@ def _targets(core: Core, asked: CommonProduce) -> list[_Target] | None:
             if isinstance(parsed, Flaw):
                 return None
             header = parsed
-        if header.attributes & CODEC_MASK and (asked.version < _FIRST_WITH_ALL_CODECS or not core.large.has_room):
+        if header.attributes & CODEC_MASK and (produce.version < _FIRST_WITH_ALL_CODECS or not core.large.has_room):
             return None
         targets.append((batch, header, partition, partition.opened))
     return targets if len(targets) == 1 or _are_alike(targets) else None
@@ -169,13 +169,13 @@ def _id_of(raw: bytes) -> UUID | None:
 
 
 def _enlisted(
-    core: Core, now_ms: int, asked: CommonProduce, transactional_id: str, targets: list[_Target]
+    core: Core, now_ms: int, produce: CommonProduce, transactional_id: str, targets: list[_Target]
 ) -> Result[ProduceVerdict]:
     """Return the decision about enlisting the partitions. It is not applied yet."""
     header = targets[0][1]
     pair = ProducerPair(header.producer_id, header.producer_epoch)
     partitions = [(partition.topic.name, partition.index) for _, _, partition, _ in targets]
-    request = EnlistRequest(transactional_id, pair, partitions, asked.version)
+    request = EnlistRequest(transactional_id, pair, partitions, produce.version)
     return core.transactions.coordinator.enlist_for_produce(now_ms, request)
 
 
@@ -184,7 +184,7 @@ def _append(
     connection: Connection,
     size: int,
     now_ms: int,
-    asked: CommonProduce,
+    produce: CommonProduce,
     targets: list[_Target],
     enlisted: Result[ProduceVerdict] | None,
 ) -> None:
@@ -193,10 +193,10 @@ def _append(
         try:
             core.transactions.apply(now_ms, enlisted)
         except OSError as error:
-            call, request = _entered(core, connection, size, asked)
+            call, request = _entered(core, connection, size, produce)
             core.storage_failed(now_ms, call, request, error)
             return
-    version, decompress = asked.version, core.large.section_of
+    version, decompress = produce.version, core.large.section_of
     outcomes = []
     usual: list[Taken] = []
     for (name, index, records, _, checked), header, _, log in targets:
@@ -216,9 +216,9 @@ def _append(
             if failing:
                 core.failed_writes.written(partition.directory)
             partition.topic.traffic.wrote(header)
-        core.answer_at_once(connection, _API_KEY, encode_common_answer(asked, usual))
+        core.answer_at_once(connection, _API_KEY, encode_common_answer(produce, usual))
         return
-    call, request = _entered(core, connection, size, asked)
+    call, request = _entered(core, connection, size, produce)
     noted = [ProducePlace(wanted) for wanted in request.partitions]
     for note, (_, header, partition, log), outcome in zip(noted, targets, outcomes, strict=True):
         note.partition, note.header = partition, header
@@ -226,7 +226,7 @@ def _append(
     if len(usual) < len(targets):
         finish(call, now_ms, request, noted)
     else:
-        durability.when_durable(now_ms, partial(call.go_on, request, partial(_answer, call, asked, usual, noted)))
+        durability.when_durable(now_ms, partial(call.go_on, request, partial(_answer, call, produce, usual, noted)))
 
 
 def _must_wait(core: Core, connection: Connection) -> bool:
@@ -234,23 +234,23 @@ def _must_wait(core: Core, connection: Connection) -> bool:
     return core.durability.waits or bool(connection.calls)
 
 
-def _entered(core: Core, connection: Connection, size: int, asked: CommonProduce) -> tuple[Call, ProduceRequest]:
+def _entered(core: Core, connection: Connection, size: int, produce: CommonProduce) -> tuple[Call, ProduceRequest]:
     """Return the call and the request as the handler has them."""
-    call = Call(core, connection, _API_KEY, asked.version, asked.correlation_id, asked.client_id, size)
+    call = Call(core, connection, _API_KEY, produce.version, produce.correlation_id, produce.client_id, size)
     connection.enter(call)
     wanted = [
         ProducePartition(each.topic, None, each.partition, each.records)
         if isinstance(each.topic, str)
         else ProducePartition(None, _id_of(each.topic), each.partition, each.records)
-        for each in asked.batches
+        for each in produce.batches
     ]
-    return call, ProduceRequest(asked.transactional_id, asked.acks, asked.timeout_ms, wanted)
+    return call, ProduceRequest(produce.transactional_id, produce.acks, produce.timeout_ms, wanted)
 
 
-def _answer(call: Call, asked: CommonProduce, taken: list[Taken], places: list[ProducePlace], _now_ms: int) -> None:
+def _answer(call: Call, produce: CommonProduce, taken: list[Taken], places: list[ProducePlace], _now_ms: int) -> None:
     """Answer batches that were appended, after their sync, or after it has failed."""
     core = call.core
     if core.durability.failures or core.settings.quotas:
         answer(call, places, ProduceResponse([place.result for place in places]))
     else:
-        core.deliver(call, (encode_common_answer(asked, taken),))
+        core.deliver(call, (encode_common_answer(produce, taken),))

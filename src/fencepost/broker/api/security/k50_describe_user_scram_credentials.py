@@ -27,8 +27,8 @@ def _handle(
     found: defaultdict[str, list[CredentialInfo]] = defaultdict(list)
     for (user, mechanism), credential in sorted(call.core.credentials.stored.items()):
         found[user].append(CredentialInfo(mechanism=mechanism, iterations=credential.iterations))
-    asked = Counter(user.name for user in request.users or ())
-    results = [_result(name, found.get(name), asked[name]) for name in asked or found]
+    requested = Counter(user.name for user in request.users or ())
+    results = [_result(name, found.get(name), requested[name]) for name in requested or found]
     return DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 

@@ -32,15 +32,15 @@ def _handle(call: Call, now_ms: int, request: DescribeShareGroupOffsetsRequest) 
     """Describe the partitions of each group."""
 
     def answer(_now_ms: int) -> None:
-        call.reply(DescribeShareGroupOffsetsResponse(groups=[_of_group(call, asked) for asked in request.groups]))
+        call.reply(DescribeShareGroupOffsetsResponse(groups=[_of_group(call, group) for group in request.groups]))
 
     when_ends_are_visible(call, now_ms, request, answer)
 
 
-def _of_group(call: Call, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
-    topics = _all_topics(call, asked.group_id) if asked.topics is None else asked.topics
+def _of_group(call: Call, group: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
+    topics = _all_topics(call, group.group_id) if group.topics is None else group.topics
     return DescribeShareGroupOffsetsResponseGroup(
-        group_id=asked.group_id, topics=[_of_topic(call, asked.group_id, topic) for topic in topics]
+        group_id=group.group_id, topics=[_of_topic(call, group.group_id, topic) for topic in topics]
     )
 
 
@@ -58,18 +58,18 @@ def _all_topics(call: Call, group_id: str) -> list[DescribeShareGroupOffsetsRequ
 
 
 def _of_topic(
-    call: Call, group_id: str, asked: DescribeShareGroupOffsetsRequestTopic
+    call: Call, group_id: str, requested: DescribeShareGroupOffsetsRequestTopic
 ) -> DescribeShareGroupOffsetsResponseTopic:
-    topic = call.core.topics.get(asked.topic_name)
-    if not call.may(Operation.DESCRIBE, ResourceType.TOPIC, asked.topic_name):
+    topic = call.core.topics.get(requested.topic_name)
+    if not call.may(Operation.DESCRIBE, ResourceType.TOPIC, requested.topic_name):
         code: int = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topic = None
     else:
         code = ErrorCode.NONE
     return DescribeShareGroupOffsetsResponseTopic(
-        topic_name=asked.topic_name,
+        topic_name=requested.topic_name,
         topic_id=None if topic is None else topic.topic_id,
-        partitions=[_of_partition(call, group_id, topic, index, code) for index in dict.fromkeys(asked.partitions)],
+        partitions=[_of_partition(call, group_id, topic, index, code) for index in dict.fromkeys(requested.partitions)],
     )
 
 

@@ -36,23 +36,23 @@ def _handle(call: Call, now_ms: int, request: AlterShareGroupOffsetsRequest) -> 
     refusal = refusal or groups.coordinator.kind(ShareGroups).make(request.group_id, made)
     if refusal is not None:
         return AlterShareGroupOffsetsResponse(error_code=refusal.error_code, error_message=refusal.message)
-    if any(call.core.topics.get(asked.topic_name) is not None for asked in request.topics):
+    if any(call.core.topics.get(requested.topic_name) is not None for requested in request.topics):
         refused = groups.apply(now_ms, made)
         if refused:
             return AlterShareGroupOffsetsResponse(error_code=refused)
     results: dict[str, list[AlterShareGroupOffsetsResponsePartition]] = {}  # a topic that is named twice appears once
-    for asked in request.topics:
-        results.setdefault(asked.topic_name, []).extend(_set_topic(call, now_ms, request.group_id, asked))
+    for requested in request.topics:
+        results.setdefault(requested.topic_name, []).extend(_set_topic(call, now_ms, request.group_id, requested))
     call.reply_when_durable(now_ms, AlterShareGroupOffsetsResponse(responses=list(_responses(call, results))))
     return None
 
 
 def _set_topic(
-    call: Call, now_ms: int, group_id: str, asked: AlterShareGroupOffsetsRequestTopic
+    call: Call, now_ms: int, group_id: str, requested: AlterShareGroupOffsetsRequestTopic
 ) -> Iterator[AlterShareGroupOffsetsResponsePartition]:
-    topic = call.core.topics.get(asked.topic_name)
-    allowed = call.may(Operation.READ, ResourceType.TOPIC, asked.topic_name)
-    for wanted in asked.partitions:
+    topic = call.core.topics.get(requested.topic_name)
+    allowed = call.may(Operation.READ, ResourceType.TOPIC, requested.topic_name)
+    for wanted in requested.partitions:
         index = wanted.partition_index
         code = partition_error(topic, index) if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if topic is not None and not code:

@@ -28,12 +28,12 @@ def _handle(call: Call, now_ms: int, request: DeleteShareGroupOffsetsRequest) ->
         return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.NON_EMPTY_GROUP)
     forgotten: set[str] = set()
     responses = []
-    for asked in request.topics:
-        if asked.topic_name in forgotten:
+    for requested in request.topics:
+        if requested.topic_name in forgotten:
             continue
-        result = _forget_topic(call, now_ms, request.group_id, asked.topic_name)
+        result = _forget_topic(call, now_ms, request.group_id, requested.topic_name)
         if not result.error_code:
-            forgotten.add(asked.topic_name)
+            forgotten.add(requested.topic_name)
         responses.append(result)
     call.reply_when_durable(now_ms, DeleteShareGroupOffsetsResponse(responses=responses))
     return None

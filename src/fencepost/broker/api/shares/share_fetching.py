@@ -186,7 +186,7 @@ class ParkedShareFetch:
 
     def _answer(self) -> None:
         """Acquire records, and answer with them and the codes of the acknowledgements."""
-        told: dict[TopicIdPartition, PartitionData] = {
+        results: dict[TopicIdPartition, PartitionData] = {
             wanted: PartitionData(
                 partition_index=wanted.partition, acknowledge_error_code=code, current_leader=LeaderIdAndEpoch()
             )
@@ -201,9 +201,9 @@ class ParkedShareFetch:
             if data.records and (topic := self._call.core.topics.by_id(wanted.topic_id)) is not None:
                 topic.traffic.read_bytes += len(data.records)
             if data.records or data.error_code:
-                told[wanted] = data
+                results[wanted] = data
         topics: dict[UUID, list[PartitionData]] = {}
-        for wanted, data in told.items():
+        for wanted, data in results.items():
             topics.setdefault(wanted.topic_id, []).append(data)
         response = ShareFetchResponse(
             acquisition_lock_timeout_ms=self._limits.lock_ms,

@@ -46,13 +46,13 @@ _FIRST_BY_ID = 12
 def _handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataResponse | None:
     """Describe the requested topics. Missing ones that may be created are created first."""
     core = call.core
-    asked = request.topics or ()
-    if call.version < _FIRST_BY_ID and any(topic.name is None or topic.topic_id is not None for topic in asked):
-        return MetadataResponse(topics=[_refuse_id(topic) for topic in asked])
+    requested = request.topics or ()
+    if call.version < _FIRST_BY_ID and any(topic.name is None or topic.topic_id is not None for topic in requested):
+        return MetadataResponse(topics=[_refuse_id(topic) for topic in requested])
     if request.topics is None or (call.version == 0 and not request.topics):
         operations = request.include_topic_authorized_operations
-        seen = (topic for topic in core.topics if may_see(call, topic.name, quiet=True))
-        return _response(call, request, [_describe(call, topic, operations) for topic in seen])
+        visible = (topic for topic in core.topics if may_see(call, topic.name, quiet=True))
+        return _response(call, request, [_describe(call, topic, operations) for topic in visible])
     wanted = _distinct(request.topics)
     may_create = request.allow_auto_topic_creation or call.version < 4
     if may_create and core.config.flag("auto.create.topics.enable") and _is_missing(core, wanted):
@@ -85,29 +85,29 @@ def _response(call: Call, request: MetadataRequest, topics: list[MetadataRespons
         cluster_id=core.meta.cluster_id,
         controller_id=BROKER_ID,
         topics=topics,
-        cluster_authorized_operations=cluster_operations(call, asked=request.include_cluster_authorized_operations),
+        cluster_authorized_operations=cluster_operations(call, requested=request.include_cluster_authorized_operations),
     )
 
 
-def _distinct(asked: Sequence[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+def _distinct(requested: Sequence[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
     """Return each topic once. If any is requested by its id, only ids count."""
-    by_id = {topic.topic_id: topic for topic in asked if topic.topic_id is not None}
-    return [*by_id.values()] if by_id else [*{topic.name: topic for topic in asked}.values()]
+    by_id = {topic.topic_id: topic for topic in requested if topic.topic_id is not None}
+    return [*by_id.values()] if by_id else [*{topic.name: topic for topic in requested}.values()]
 
 
-def _refuse_id(asked: MetadataRequestTopic) -> MetadataResponseTopic:
+def _refuse_id(requested: MetadataRequestTopic) -> MetadataResponseTopic:
     refused = ErrorCode.INVALID_REQUEST
-    return MetadataResponseTopic(error_code=refused, name=asked.name or "", topic_id=asked.topic_id)
+    return MetadataResponseTopic(error_code=refused, name=requested.name or "", topic_id=requested.topic_id)
 
 
-def _create_missing(call: Call, asked: Sequence[MetadataRequestTopic]) -> Change[dict[str, int]]:
+def _create_missing(call: Call, requested: Sequence[MetadataRequestTopic]) -> Change[dict[str, int]]:
     """Create the missing topics that are requested by name together. Return the error codes of those not created."""
     core = call.core
     codes: dict[str, int] = {}
     wanted: dict[str, int] = {}
     taken: set[str] = set()
     room, left = MOST_PARTITIONS, core.partition_room()
-    for topic in asked:
+    for topic in requested:
         name = topic.name
         if name is None or topic.topic_id is not None or name in codes or name in wanted:
             continue
@@ -189,7 +189,7 @@ def _describe(call: Call, topic: Topic, operations: bool) -> MetadataResponseTop
             )
             for partition in topic.partitions
         ],
-        topic_authorized_operations=authorized_operations(call, ResourceType.TOPIC, topic.name, asked=operations),
+        topic_authorized_operations=authorized_operations(call, ResourceType.TOPIC, topic.name, requested=operations),
     )
 
 

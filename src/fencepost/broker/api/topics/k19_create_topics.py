@@ -127,13 +127,13 @@ def _plan(
     code, message = _check_name(core, wanted, taken)
     if code:
         return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message), None
-    asked = {config.name: config.value for config in wanted.configs}
-    empty = [key for key, value in asked.items() if value is None]
+    requested = {config.name: config.value for config in wanted.configs}
+    empty = [key for key, value in requested.items() if value is None]
     if empty:
         message = f"Null value not supported for topic configs: {','.join(empty)}"
         return CreatableTopicResult(name=wanted.name, error_code=ErrorCode.INVALID_CONFIG, error_message=message), None
     try:
-        given = check_topic_config({key: value for key, value in asked.items() if value is not None})
+        given = check_topic_config({key: value for key, value in requested.items() if value is not None})
     except InvalidSetting as error:
         message = str(error)
         return CreatableTopicResult(name=wanted.name, error_code=ErrorCode.INVALID_CONFIG, error_message=message), None

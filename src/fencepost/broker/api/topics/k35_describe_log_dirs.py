@@ -32,8 +32,8 @@ def _handle(call: Call, now_ms: int, request: DescribeLogDirsRequest) -> Describ
         indexes: dict[str, set[int]] = {}
         for wanted in request.topics:
             indexes.setdefault(wanted.topic, set()).update(wanted.partitions)
-        known = ((core.topics.get(name), asked) for name, asked in indexes.items())
-        topics = [_describe(call, topic, asked) for topic, asked in known if topic is not None]
+        known = ((core.topics.get(name), partitions) for name, partitions in indexes.items())
+        topics = [_describe(call, topic, partitions) for topic, partitions in known if topic is not None]
     shown = [topic for topic in topics if topic.partitions]
     total, usable = core.files.space()
     result = DescribeLogDirsResult(log_dir=core.data_directory, topics=shown, total_bytes=total, usable_bytes=usable)

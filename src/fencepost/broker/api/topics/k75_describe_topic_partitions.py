@@ -35,10 +35,12 @@ def _handle(call: Call, now_ms: int, request: DescribeTopicPartitionsRequest) ->
                 for topic in request.topics
             ]
         )
-    asked = {topic.name for topic in request.topics}
-    hidden = {name for name in asked if not may_see(call, name)}
-    seen = asked - hidden if asked else {each.name for each in core.topics if may_see(call, each.name, quiet=True)}
-    names = sorted(seen)
+    requested = {topic.name for topic in request.topics}
+    hidden = {name for name in requested if not may_see(call, name)}
+    visible = (
+        requested - hidden if requested else {each.name for each in core.topics if may_see(call, each.name, quiet=True)}
+    )
+    names = sorted(visible)
     first = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]

@@ -42,7 +42,7 @@ def _handle(call: Call, now_ms: int, request: InitProducerIdRequest) -> InitProd
     if call.core.meta.is_short_of_producer_ids:
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # as in Kafka when its block of ids is used up
     transactions = call.core.transactions
-    asked = InitRequest(
+    init = InitRequest(
         transactional_id,
         request.transaction_timeout_ms,
         ProducerPair(request.producer_id, request.producer_epoch),
@@ -53,7 +53,7 @@ def _handle(call: Call, now_ms: int, request: InitProducerIdRequest) -> InitProd
     )
 
     def decide(now_ms: int) -> tuple[int, Callable[[int], None]]:
-        reply = transactions.init_producer_id(now_ms, asked)
+        reply = transactions.init_producer_id(now_ms, init)
         response = InitProducerIdResponse(
             error_code=reply.error_code,
             producer_id=reply.producer_id,

@@ -71,13 +71,13 @@ def _errors(call: Call, now_ms: int, transaction: AddPartitionsToTxnTransaction)
     Return the error code of each, or the coordinator's code for all.
     """
     core = call.core
-    asked = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
-    refused = {partition: code for partition in asked if (code := _refusal(core, partition))}
+    requested = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+    refused = {partition: code for partition in requested if (code := _refusal(core, partition))}
     if refused:
-        return {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in asked}
+        return {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in requested}
     coordinator = core.transactions.coordinator
     pair = ProducerPair(transaction.producer_id, transaction.producer_epoch)
-    wanted = EnlistRequest(transaction.transactional_id, pair, asked, call.version, call.connection.software_name)
+    wanted = EnlistRequest(transaction.transactional_id, pair, requested, call.version, call.connection.software_name)
     if transaction.verify_only:
         return coordinator.verify(wanted).reply.errors
     result = coordinator.add(now_ms, wanted)
@@ -148,8 +148,8 @@ def _authorize(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsT
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.OPERATION_NOT_ATTEMPTED
 
-    asked = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
-    errors = {partition: code(partition) for partition in asked}
+    requested = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+    errors = {partition: code(partition) for partition in requested}
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topics(topics, errors))
 
 

@@ -26,11 +26,11 @@ def _handle(call: Call, now_ms: int, request: EndTxnRequest) -> None:
     """Decide, and reply when the decision is durable, before the first marker is written."""
     transactions = call.core.transactions
     pair = ProducerPair(request.producer_id, request.producer_epoch)
-    asked = EndRequest(request.transactional_id, pair, request.committed, call.version, call.connection.software_name)
+    end = EndRequest(request.transactional_id, pair, request.committed, call.version, call.connection.software_name)
 
     def attempt(now_ms: int, *, may_wait: bool) -> None:
-        current = transactions.coordinator.transaction(asked.transactional_id)
-        result = transactions.coordinator.end_txn(now_ms, asked)
+        current = transactions.coordinator.transaction(end.transactional_id)
+        result = transactions.coordinator.end_txn(now_ms, end)
         reply = result.reply
         if reply.error_code == ErrorCode.CONCURRENT_TRANSACTIONS and may_wait and not result.records:
             again = partial(attempt, may_wait=False)
@@ -40,7 +40,7 @@ def _handle(call: Call, now_ms: int, request: EndTxnRequest) -> None:
         # answer.
         if reply.error_code and ending_of(current, pair) is not Ending.OPEN:
             note_refusal(call.core.metrics, "end_txn", reply.error_code, request.transactional_id)
-        if reply.error_code == ErrorCode.INVALID_TXN_STATE and asked.commit:
+        if reply.error_code == ErrorCode.INVALID_TXN_STATE and end.commit:
             note_commit_of_nothing(current, pair)
         response = EndTxnResponse(
             error_code=reply.error_code, producer_id=reply.producer_id, producer_epoch=reply.producer_epoch

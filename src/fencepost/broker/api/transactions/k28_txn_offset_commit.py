@@ -59,8 +59,8 @@ def _name_topics(call: Call, request: TxnOffsetCommitRequest) -> None:
 
 
 def _missing(call: Call, request: TxnOffsetCommitRequest) -> Collection[TopicAndPartition]:
-    asked = ((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
-    return {place for place in asked if call.core.topics.partition(*place) is None}
+    requested = ((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
+    return {place for place in requested if call.core.topics.partition(*place) is None}
 
 
 def _attempt(

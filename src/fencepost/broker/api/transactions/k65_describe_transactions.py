@@ -36,9 +36,9 @@ def _handle(call: Call, now_ms: int, request: DescribeTransactionsRequest) -> No
 
 
 def _describe(call: Call, transactional_id: str, request: DescribeTransactionsRequest) -> TransactionState:
-    asked = ProducerPair(request.prepared_producer_id, request.prepared_producer_epoch)
-    found = call.core.transactions.coordinator.describe(transactional_id, asked)
-    told = TransactionState(
+    prepared = ProducerPair(request.prepared_producer_id, request.prepared_producer_epoch)
+    found = call.core.transactions.coordinator.describe(transactional_id, prepared)
+    described = TransactionState(
         error_code=found.error_code,
         transactional_id=found.transactional_id,
         transaction_state=found.state,
@@ -53,9 +53,12 @@ def _describe(call: Call, transactional_id: str, request: DescribeTransactionsRe
         ],
     )
     if request.include_ending:
-        told.ending = found.ending
-        told.written_producer_id, told.written_producer_epoch = found.ongoing_producer_id, found.ongoing_producer_epoch
-    return told
+        described.ending = found.ending
+        described.written_producer_id, described.written_producer_epoch = (
+            found.ongoing_producer_id,
+            found.ongoing_producer_epoch,
+        )
+    return described
 
 
 HANDLER = Handler(_handle)

@@ -166,9 +166,9 @@ class TransactionCoordinator:
 
     # Views
 
-    def describe(self, transactional_id: str, asked: ProducerPair = NO_PAIR) -> DescribedTransaction:
-        """Describe the id, and the end of its transaction with the pair `asked`."""
-        return views.describe(transactional_id, self._store.get(transactional_id), asked)
+    def describe(self, transactional_id: str, prepared: ProducerPair = NO_PAIR) -> DescribedTransaction:
+        """Describe the id, and the end of its transaction with the pair `prepared`."""
+        return views.describe(transactional_id, self._store.get(transactional_id), prepared)
 
     def list_transactions(
         self,

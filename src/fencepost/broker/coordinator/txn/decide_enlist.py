@@ -86,18 +86,18 @@ def add(
 
 def verify(current: Transaction | None, request: EnlistRequest) -> Result[PartitionErrors]:
     """Verify partitions for AddPartitionsToTxn v4+ with VerifyOnly: 0 for an enlisted partition, 120 for others."""
-    asked = [TopicPartition(*partition) for partition in request.partitions]
+    requested = [TopicPartition(*partition) for partition in request.partitions]
     if current is None or not current.knows_producer(request.pair.producer_id):
-        return Result(PartitionErrors(dict.fromkeys(asked, ErrorCode.INVALID_PRODUCER_ID_MAPPING)))
+        return Result(PartitionErrors(dict.fromkeys(requested, ErrorCode.INVALID_PRODUCER_ID_MAPPING)))
     if request.pair != current.client_pair:
         code = fenced_code(request.api_version, FIRST_ADD_WITH_PRODUCER_FENCED)
-        return Result(PartitionErrors(dict.fromkeys(asked, code)))
+        return Result(PartitionErrors(dict.fromkeys(requested, code)))
     if current.state in PREPARED:
-        return Result(PartitionErrors(dict.fromkeys(asked, ErrorCode.CONCURRENT_TRANSACTIONS)))
+        return Result(PartitionErrors(dict.fromkeys(requested, ErrorCode.CONCURRENT_TRANSACTIONS)))
     enlisted = current.partitions if current.state is TxnState.ONGOING and not current.is_kept else frozenset()
     return Result(
         PartitionErrors(
-            {each: ErrorCode.NONE if each in enlisted else ErrorCode.TRANSACTION_ABORTABLE for each in asked}
+            {each: ErrorCode.NONE if each in enlisted else ErrorCode.TRANSACTION_ABORTABLE for each in requested}
         )
     )
 

@@ -63,7 +63,7 @@ def note_refusal(metrics: Metrics, subject: str, error_code: int, transactional_
         _log.warning("%s of transactional id %r is refused: its producer is fenced", subject, transactional_id)
 
 
-def note_commit_of_nothing(current: Transaction | None, asked: ProducerPair) -> None:
+def note_commit_of_nothing(current: Transaction | None, pair: ProducerPair) -> None:
     """Log a commit that was answered 48, with the id's state.
 
     Its producer assumes that it has written, and is stuck.
@@ -72,7 +72,7 @@ def note_commit_of_nothing(current: Transaction | None, asked: ProducerPair) -> 
         _log.warning(
             "the commit of transactional id %r with producer id %s epoch %s is refused: it has no open "
             "transaction. The id is %s with producer id %s epoch %s; before that %s, which ended by %s",
-            *(current.transactional_id, *asked, STATE_NAMES[current.state], *current.client_pair),
+            *(current.transactional_id, *pair, STATE_NAMES[current.state], *current.client_pair),
             *(tuple(current.last_pair), current.last_bump.name),
         )
 

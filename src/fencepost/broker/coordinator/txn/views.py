@@ -57,8 +57,10 @@ class ListReply(NamedTuple):
     listings: tuple[ListedTransaction, ...] = ()
 
 
-def describe(transactional_id: str, current: Transaction | None, asked: ProducerPair = NO_PAIR) -> DescribedTransaction:
-    """Describe the id, and the outcome of its transaction with the pair `asked`."""
+def describe(
+    transactional_id: str, current: Transaction | None, prepared: ProducerPair = NO_PAIR
+) -> DescribedTransaction:
+    """Describe the id, and the outcome of its transaction with the pair `prepared`."""
     if transactional_id == "":
         return DescribedTransaction(ErrorCode.INVALID_REQUEST, "")
     if current is None:
@@ -78,7 +80,7 @@ def describe(transactional_id: str, current: Transaction | None, asked: Producer
         current.producer_epoch if is_open else -1,
         current.is_kept,
         current.is_two_phase,
-        ending_of(current, asked),
+        ending_of(current, prepared),
     )
 
 

@@ -90,9 +90,9 @@ async def metadata_of(cluster: Cluster, topic: str | None, timeout_ms: int | Non
     Raises:
         KafkaError: The brokers did not answer.
     """
-    asked = None if topic is None else [topic] if topic else []
+    names = None if topic is None else [topic] if topic else []
     deadline_ms = cluster.runtime.now_ms() + (_FOREVER_MS if timeout_ms is None else timeout_ms)
-    reply = await cluster.fetch_metadata(asked, deadline_ms, create=False)
+    reply = await cluster.fetch_metadata(names, deadline_ms, create=False)
     topics = {}
     for found in reply.topics:
         if found.name is None:

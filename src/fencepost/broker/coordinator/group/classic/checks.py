@@ -88,5 +88,5 @@ def check_offset_delete(group: Group) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _differs(asked: str | None, present: str | None) -> bool:
-    return asked is not None and present is not None and asked != present
+def _differs(requested: str | None, present: str | None) -> bool:
+    return requested is not None and present is not None and requested != present

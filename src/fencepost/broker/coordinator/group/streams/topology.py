@@ -166,10 +166,10 @@ def _copartition_one(
     deciding = outside or (names & fixed)
     width = max(known.values()) if not deciding else known[min(deciding)]
     if any(known[name] != width for name in deciding):
-        told = ", ".join(f"{name}={known[name]}" for name in sorted(outside or repartition))
+        listed = ", ".join(f"{name}={known[name]}" for name in sorted(outside or repartition))
         raise _Wrong(
             StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
-            f"Topics that are joined need equally many partitions, and have {told}.",
+            f"Topics that are joined need equally many partitions, and have {listed}.",
         )
     for name in sorted(repartition):
         if name in fixed and known[name] != width:
