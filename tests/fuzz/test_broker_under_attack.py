@@ -12,7 +12,7 @@ import pytest
 
 from fencepost.broker import core
 from fencepost.broker.core import BrokerCore
-from fencepost.broker.network.backpressure import Answers
+from fencepost.broker.network.backpressure import UnreadResponses
 from fencepost.protocol.codec import decode_request, write_response
 from tests.support.fuzz import broker_side
 from tests.support.fuzz.runs import attack_broker
@@ -28,8 +28,8 @@ def test_nothing_comes_of_any_attack() -> None:
 
 
 def unread_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Answers, "room", lambda self: 1 << 40)
-    monkeypatch.setattr(Answers, "given_up", lambda self, now_ms: [])
+    monkeypatch.setattr(UnreadResponses, "room", lambda self: 1 << 40)
+    monkeypatch.setattr(UnreadResponses, "given_up", lambda self, now_ms: [])
 
 
 def ends_of_bodies_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.log import layout, log_start, recovery
-from fencepost.broker.log.batch_walk import BatchWalk, Hole
+from fencepost.broker.log.batch_walk import BatchWalk, DamagedRange
 from fencepost.broker.log.lost_markers import LostMarkers
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.topics import directories, repair
@@ -79,7 +79,7 @@ def plant_snapshot_believed_when_bytes_came_in(patch: pytest.MonkeyPatch) -> Non
 
 def plant_compaction_over_damage(patch: pytest.MonkeyPatch) -> None:
     def intact(self: Segment, position: int, expected: int, below: int = 0) -> Iterator[Any]:
-        return (item for item in self.walk(position, expected) if not isinstance(item, Hole))
+        return (item for item in self.walk(position, expected) if not isinstance(item, DamagedRange))
 
     patch.setattr(Segment, "intact", intact)
 

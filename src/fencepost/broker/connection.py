@@ -106,7 +106,7 @@ class Connection:
         self.calls.append(call)
         self.unanswered_bytes += call.size
 
-    def made(self, answer: Buffers | None) -> int:
+    def count_answer(self, answer: Buffers | None) -> int:
         """Count the bytes of an encoded answer, and return their number. None was encoded and counted before."""
         size = sum(map(len, answer or ()))
         self.made_bytes += size
@@ -155,7 +155,7 @@ class Core(BrokerParts, ABC):
         """Send the answers for which no earlier request waits."""
 
     @abstractmethod
-    def unanswered(self, call: Call) -> None:
+    def complete_unanswered(self, call: Call) -> None:
         """Complete a request that has no answer."""
 
     @abstractmethod
@@ -234,7 +234,7 @@ class Call:
         """Answer the request. If its connection is closed, the answer is dropped."""
         self._do(None, self.core.answer, self, response)
 
-    def go_on(self, request: object, action: Callable[[int], object], now_ms: int) -> None:
+    def resume(self, request: object, action: Callable[[int], object], now_ms: int) -> None:
         """Call `action(now_ms)`, for which the request has waited, unless its client has disconnected.
 
         An exception of the action fails only this request, and never reaches the caller, which has other work to do.
@@ -271,7 +271,7 @@ class Call:
             elif connection.closed:
                 _log_failure(self, request, result)
             else:
-                self.go_on(request, lambda _: answer(result()), core.now.ms)
+                self.resume(request, lambda _: answer(result()), core.now.ms)
                 if not connection.closed:
                     core.release(connection)
 
@@ -288,7 +288,7 @@ class Call:
 
     def after(self, wait_ms: int, action: Callable[[int], object]) -> Timer:
         """Call `action(now_ms)` after the client has waited for `wait_ms`."""
-        return self.core.after(wait_ms, lambda: self.go_on(None, action, self.core.now.ms))
+        return self.core.after(wait_ms, lambda: self.resume(None, action, self.core.now.ms))
 
     def reply_and_close(self, response: Any) -> None:
         """Answer a failed login after a delay that slows down password guessing, then close the connection."""
@@ -312,7 +312,7 @@ class Call:
         if not self.connection.closed:
             self.connection.calls.remove(self)
             self.connection.unanswered_bytes -= self.size
-            self.core.unanswered(self)
+            self.core.complete_unanswered(self)
 
 
 def _log_failure(call: Call, request: object, result: Callable[[], Any]) -> None:

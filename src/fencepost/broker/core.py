@@ -26,7 +26,7 @@ from fencepost.broker.api.straight import straight_path
 from fencepost.broker.connection import Buffers, Call, Connection, Core
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import File, Files
-from fencepost.broker.effects import Close, Effect, Failed, GoOn, Reply
+from fencepost.broker.effects import Close, Effect, Failed, HandleNext, Reply
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.metrics.log_rate_limit import SubjectRateLimits
 from fencepost.broker.security.login import Login, LoginState
@@ -287,7 +287,7 @@ class BrokerCore(Core):
             response = call.finish(response)
         count_errors(self, key, response)
         if self.settings.quotas and key in _HOT:
-            response.throttle_ms = self._taken(call, response)
+            response.throttle_ms = self._count_quota_bytes(call, response)
         if key in _HOT:
             buffers = _encode_hot(key, response, version)
             size = sum(map(len, buffers))
@@ -301,7 +301,7 @@ class BrokerCore(Core):
         call.answer = answer
         if call.fault is not None:
             self._faults.apply_to_reply(call, call.fault)
-        size = call.connection.made(call.answer)
+        size = call.connection.count_answer(call.answer)
         self.unsent_bytes += size
         self.metrics.response_bytes[call.api_key] += size
         call.connection.flush(self._effects)
@@ -320,14 +320,14 @@ class BrokerCore(Core):
         connection.made_bytes += size
         self.metrics.response_bytes[api_key] += size
 
-    def unanswered(self, call: Call) -> None:
+    def complete_unanswered(self, call: Call) -> None:
         """Complete a request without an answer."""
         if self.settings.quotas:
-            self._taken(call, None)
-        self._effects.append(GoOn(call.connection.connection_id))
+            self._count_quota_bytes(call, None)
+        self._effects.append(HandleNext(call.connection.connection_id))
         call.connection.flush(self._effects)
 
-    def _taken(self, call: Call, response: ProduceResponse | FetchResponse | None) -> int:
+    def _count_quota_bytes(self, call: Call, response: ProduceResponse | FetchResponse | None) -> int:
         """Count the client's bytes for its quotas.
 
         Return the throttle time in ms.
@@ -345,14 +345,14 @@ class BrokerCore(Core):
         if wait_ms > 0:
             self.metrics.count("throttled_requests")
             connection.hold()
-            self.after(wait_ms, lambda: self._waited(connection))
+            self.after(wait_ms, lambda: self._end_throttle(connection))
         return wait_ms
 
-    def _waited(self, connection: Connection) -> None:
+    def _end_throttle(self, connection: Connection) -> None:
         """Continue with a client after its throttle time. The shell may hold further frames of it."""
         if not connection.closed:
             self.release(connection)
-            self._effects.append(GoOn(connection.connection_id))
+            self._effects.append(HandleNext(connection.connection_id))
 
     def flush(self, connection: Connection) -> None:
         """Send the answers for which no earlier request waits."""
@@ -515,7 +515,7 @@ class BrokerCore(Core):
         if answer.principal:
             connection.principal = answer.principal
         buffers = (len(answer.message).to_bytes(4, "big"), answer.message)
-        connection.made(buffers)
+        connection.count_answer(buffers)
         self._effects.append(Reply(connection.connection_id, buffers))
 
     def _settle(self) -> None:

@@ -12,7 +12,7 @@ from fencepost.broker.disk.files import Sync
 from fencepost.broker.metrics.failure_guard import WorkFailed
 from fencepost.values import Value
 
-__all__ = ["Close", "Effect", "Failed", "GoOn", "Reply"]
+__all__ = ["Close", "Effect", "Failed", "HandleNext", "Reply"]
 
 
 class Reply(Value):
@@ -25,7 +25,7 @@ class Reply(Value):
     buffers: Sequence[bytes | bytearray | memoryview]
 
 
-class GoOn(Value):
+class HandleNext(Value):
     """Handle the requests that wait for a request without a response, which is complete. A `Reply` implies this."""
 
     connection_id: int
@@ -45,4 +45,4 @@ class Failed(Value):
     error: Exception
 
 
-Effect = Reply | GoOn | Close | Failed | WorkFailed | Sync | Write
+Effect = Reply | HandleNext | Close | Failed | WorkFailed | Sync | Write

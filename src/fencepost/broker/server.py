@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from fencepost.broker.clock_watch import ClockWatch
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.changes import Write
+from fencepost.broker.disk.directory_checks import DirectoryGone, check_directory, lock_directory
 from fencepost.broker.disk.files import File, Files, Sync
-from fencepost.broker.disk.place import DirectoryGone, check_place, lock_directory
 from fencepost.broker.disk.sync_threads import SyncThreads
 from fencepost.broker.disk.system_files import SystemFiles, default_max_open, descriptor_limit
-from fencepost.broker.effects import Close, Failed, GoOn, Reply
+from fencepost.broker.effects import Close, Failed, HandleNext, Reply
 from fencepost.broker.faults.files import FaultyFiles
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.gauges import take_snapshot
@@ -29,8 +29,8 @@ from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.metrics.failure_guard import WorkFailed
 from fencepost.broker.metrics.log_rate_limit import RateLimit, SubjectRateLimits
 from fencepost.broker.network.admission import Admission, connections_for
-from fencepost.broker.network.doors import Doors
 from fencepost.broker.network.key_source import KeySource
+from fencepost.broker.network.listening_sockets import ListeningSockets
 from fencepost.broker.network.memory_watch import MemoryWatch
 from fencepost.broker.network.sockets import ClientSocket
 from fencepost.broker.security.listeners import Listener, listeners_of
@@ -107,11 +107,11 @@ class BrokerServer:
         """The broker's time, milliseconds since the epoch."""
         self._stopping = False
         self._next_client = 0
-        self._doors = Doors(self, _steady_ms)
+        self._listening = ListeningSockets(self, _steady_ms)
         self._timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._place_timer: asyncio.TimerHandle | None = None
-        self._memory = MemoryWatch(config, self._clients, self.later, _steady_ms, lambda: self.core.metrics)
+        self._directory_timer: asyncio.TimerHandle | None = None
+        self._memory = MemoryWatch(config, self._clients, self.call_later, _steady_ms, lambda: self.core.metrics)
         self._timer_due: tuple[int | None, int | None] = (None, None)
         self._threads = SyncThreads()
         self._syncing: asyncio.Task[None] | None = None
@@ -153,11 +153,11 @@ class BrokerServer:
             self.core.open(self.now_ms())
             self.core.listeners = self.listeners
             self.core.answer_room = self._memory.answers.room
-            await self._doors.open(self.listeners)
+            await self._listening.open(self.listeners)
         except BaseException:
             for client in list(self._clients.values()):
                 client.abort()
-            self._doors.close()
+            self._listening.close()
             self._end_threads()
             self._leave_directory()
             raise
@@ -168,9 +168,9 @@ class BrokerServer:
     async def stop(self, *, clean: bool = True) -> None:
         """Stop accepting, close the connections and the logs. With `clean` false the logs are left as they are."""
         self._stopping = True
-        self._doors.accept_no_more()
+        self._listening.stop_accepting()
         self._memory.stop()
-        for timer in (self._timer, self._idle_timer, self._place_timer):
+        for timer in (self._timer, self._idle_timer, self._directory_timer):
             if timer is not None:
                 timer.cancel()
         for task in (self._syncing, self._writing):
@@ -179,7 +179,7 @@ class BrokerServer:
         for client in list(self._clients.values()):
             client.abort()
         await self._synced()  # the end of one sync may begin the next
-        self._doors.close()
+        self._listening.close()
         self._end_threads()
         try:
             if clean and not self.failed.done():
@@ -226,9 +226,9 @@ class BrokerServer:
         for effect in effects:
             if isinstance(effect, Reply):
                 replies.setdefault(effect.connection_id, []).extend(effect.buffers)
-            elif isinstance(effect, GoOn):
+            elif isinstance(effect, HandleNext):
                 if (client := clients.get(effect.connection_id)) is not None:
-                    client.go_on()
+                    client.handle_next()
             elif isinstance(effect, WorkFailed):
                 pass  # it is logged and counted
             elif isinstance(effect, Sync):
@@ -285,11 +285,11 @@ class BrokerServer:
 
     def read_certificates(self) -> None:
         """Reload the TLS files of all listeners, as happens at a new connection after a change."""
-        for certificates in self._doors.certificates:
+        for certificates in self._listening.certificates:
             certificates.context()
         _log.info(
             "SIGHUP: the TLS files of %d listeners were checked; other settings are read only at a start",
-            len(self._doors.certificates),
+            len(self._listening.certificates),
         )
 
     async def snapshot(self) -> Snapshot:
@@ -301,7 +301,7 @@ class BrokerServer:
             untaken_answer_bytes=self._memory.answers.total,
             unfinished_request_bytes=self._memory.requests.total,
             certificate_end_timestamp_seconds=min(
-                (each.end_s for each in self._doors.certificates if each.end_s is not None), default=0
+                (each.end_s for each in self._listening.certificates if each.end_s is not None), default=0
             ),
             clock_ahead_seconds=self.clock.ahead_of_system_ms / 1000,
         )
@@ -336,7 +336,7 @@ class BrokerServer:
         self._watch_idle()
         return connection_id
 
-    def asked(self, connection_id: int, steady_ms: int, *, is_known: bool) -> None:
+    def request_arrived(self, connection_id: int, steady_ms: int, *, is_known: bool) -> None:
         """Note that a whole request has arrived at that time. `is_known`: the client has authenticated."""
         self._admission.used(steady_ms, connection_id, is_request=is_known)
 
@@ -346,13 +346,13 @@ class BrokerServer:
         self._memory.left(connection_id)
         if self._clients.pop(connection_id, None) is not None and not self.failed.done():
             self.core.disconnected(self.now_ms(), connection_id)
-            self.soon(self.pump)
+            self.call_soon(self.pump)
 
-    def soon(self, action: Callable[[], None]) -> None:
+    def call_soon(self, action: Callable[[], None]) -> None:
         """Call `action` after the present work."""
         self._loop.call_soon(action)
 
-    def later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
+    def call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `action` after a delay."""
         return self._loop.call_later(delay_s, action)
 
@@ -362,14 +362,14 @@ class BrokerServer:
         if (end := self._handshakes.hit(_steady_ms(), listener.name, host, reason)) is not None:
             _log.warning("listener %s: a client at %s is refused: %s%s", listener.name, host, reason, end)
 
-    def untaken(self, connection_id: int, untaken_bytes: int) -> None:
+    def record_unread(self, connection_id: int, unread_bytes: int) -> None:
         """Note the number of written bytes that the client has not read."""
         if connection_id in self._clients:
-            self._memory.untaken(connection_id, untaken_bytes)
+            self._memory.record_unread(connection_id, unread_bytes)
 
-    def held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None:
+    def record_held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None:
         """Note the memory held for requests of the connection that are incomplete or waiting."""
-        self._memory.held(connection_id, held_bytes, finished=finished)
+        self._memory.record_held(connection_id, held_bytes, finished=finished)
 
     def may_read(self, connection_id: int) -> bool:
         """Return true if there is memory for more requests of the connection."""
@@ -455,12 +455,12 @@ class BrokerServer:
     def _check_directory(self) -> None:
         """Check the data directory periodically, because without a sync nothing else would detect its loss."""
         if self._is_in_place(self.core.deleted_file_monitor.check_next):
-            self._place_timer = self._loop.call_later(_LOOK_S, self._check_directory)
+            self._directory_timer = self._loop.call_later(_LOOK_S, self._check_directory)
 
     def _is_in_place(self, look: Callable[[], None] = lambda: None) -> bool:
         """Return true if the data directory still exists and `look` finds it complete. Stop the broker otherwise."""
         try:
-            check_place(self._directory, self._lock)
+            check_directory(self._directory, self._lock)
             look()
         except DirectoryGone as error:
             if not self.failed.done():

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fencepost.broker.disk.place import DirectoryInUse, lock_directory
+from fencepost.broker.disk.directory_checks import DirectoryInUse, lock_directory
 from fencepost.broker.disk.system_files import SystemFiles
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.settings.values import BrokerConfig

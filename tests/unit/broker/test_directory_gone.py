@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fencepost
-from fencepost.broker.disk.place import DirectoryGone, check_place, lock_directory
+from fencepost.broker.disk.directory_checks import DirectoryGone, check_directory, lock_directory
 from fencepost.errors import KafkaError
 from tests.support.group_member import until
 
@@ -96,9 +96,9 @@ def test_a_directory_that_cannot_be_asked_for_is_not_taken_for_gone(
     (tmp_path / "meta.properties.copy").touch()  # of the two one is enough
     descriptor = lock_directory(str(tmp_path))
     try:
-        check_place(str(tmp_path), descriptor)
+        check_directory(str(tmp_path), descriptor)
         monkeypatch.setattr(os, "stat", lambda path: (_ for _ in ()).throw(PermissionError(path)))
-        check_place(str(tmp_path), descriptor)
+        check_directory(str(tmp_path), descriptor)
     finally:
         os.close(descriptor)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import fencepost
-from fencepost.broker.disk.place import DirectoryInUse
+from fencepost.broker.disk.directory_checks import DirectoryInUse
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.embedded import Broker
 from fencepost.broker.settings.table import InvalidSetting

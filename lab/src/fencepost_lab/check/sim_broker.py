@@ -12,10 +12,10 @@ from uuid import UUID
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import File, Sync
-from fencepost.broker.effects import Close, Failed, GoOn, Reply
+from fencepost.broker.effects import Close, Failed, HandleNext, Reply
 from fencepost.broker.metrics.failure_guard import WorkFailed
 from fencepost.broker.network import backpressure
-from fencepost.broker.network.backpressure import UNTAKEN_BYTES, Answers
+from fencepost.broker.network.backpressure import UNTAKEN_BYTES, UnreadResponses
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.protocol.receiver import Receiver
@@ -159,7 +159,7 @@ class SimBroker:
                 return
             self._do(core, partial(core.handle_frame, connection_id=connection.number, frame=frames.popleft()))
 
-    def _go_on(self, connection: ServerConnection) -> None:
+    def _handle_next(self, connection: ServerConnection) -> None:
         if self._frames.get(connection.number):
             self._scheduler.call_soon(partial(self._work, connection))
 
@@ -171,7 +171,7 @@ class SimBroker:
         if self._answers.is_scarce and not was_scarce:
             self._scheduler.call_later(LOOK_MS, partial(self._disconnect_slow, self._answers))
 
-    def _disconnect_slow(self, answers: Answers) -> None:
+    def _disconnect_slow(self, answers: UnreadResponses) -> None:
         """Disconnect clients that do not read while too many answer bytes are unread."""
         if answers is not self._answers:
             return
@@ -181,8 +181,8 @@ class SimBroker:
         if answers.is_scarce:
             self._scheduler.call_later(LOOK_MS, partial(self._disconnect_slow, answers))
 
-    def _new_answers(self) -> Answers:
-        return Answers(self.config.number("queued.max.response.bytes"))
+    def _new_answers(self) -> UnreadResponses:
+        return UnreadResponses(self.config.number("queued.max.response.bytes"))
 
     def _new_clock(self) -> Clock:
         system = SystemTime(self._machine.wall_ms, self._scheduler.now_ms)
@@ -206,10 +206,10 @@ class SimBroker:
             match effect:
                 case Reply(connection_id, buffers):
                     self._send(connection_id, b"".join(buffers))
-                case GoOn(connection_id):
+                case HandleNext(connection_id):
                     connection = self._connections.get(connection_id)
                     if connection is not None:
-                        self._go_on(connection)
+                        self._handle_next(connection)
                 case Close(connection_id):
                     connection = self._connections.get(connection_id)
                     if connection is not None:
@@ -230,7 +230,7 @@ class SimBroker:
             self._handed[connection_id] += len(data)
             connection.send(data)
             self._note(connection)
-            self._go_on(connection)
+            self._handle_next(connection)
 
     def _failed(self, effect: Failed | WorkFailed) -> None:
         if isinstance(effect, WorkFailed):

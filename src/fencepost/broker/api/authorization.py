@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.api.apis import Api, handler
 from fencepost.broker.api.error_responses import refusal
-from fencepost.broker.api.rules import Each, Need, Rule, Shown, Unruled
+from fencepost.broker.api.rules import EachItem, RequiredRight, Rule, Unruled, VisibleItems
 from fencepost.broker.security.acls import CLUSTER_NAME, ResourceType
 from fencepost.broker.security.rights import DENIED
 from fencepost.protocol.codes import ErrorCode
@@ -38,7 +38,7 @@ def enter(call: Call, api: Api, request: Any) -> Any:
     functions = handler(api.key)
     if isinstance(rule, Rule):
         for need in rule.needs:
-            if not _met(call, need, request):
+            if not _is_met(call, need, request):
                 code = DENIED[need.resource_type]
                 return refusal(request, code) if functions.refuse is None else functions.refuse(call, code)
     if functions.authorize is not None:
@@ -53,7 +53,7 @@ def enter(call: Call, api: Api, request: Any) -> Any:
     return None
 
 
-def _met(call: Call, need: Need, request: Any) -> bool:
+def _is_met(call: Call, need: RequiredRight, request: Any) -> bool:
     name = getattr(request, need.field) if need.field else CLUSTER_NAME
     *alternatives, last = need.operations
     return any(call.may(operation, need.resource_type, name, quiet=True) for operation in alternatives) or call.may(
@@ -61,7 +61,7 @@ def _met(call: Call, need: Need, request: Any) -> bool:
     )
 
 
-def _each(call: Call, each: Each, request: Any) -> Any:
+def _each(call: Call, each: EachItem, request: Any) -> Any:
     if each.unless is not None and call.may(each.unless, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
         return None
     allowed, refused = [], []
@@ -81,7 +81,7 @@ def _each(call: Call, each: Each, request: Any) -> Any:
     return None
 
 
-def _resource(call: Call, each: Each, item: Any) -> tuple[ResourceType, str | None]:
+def _resource(call: Call, each: EachItem, item: Any) -> tuple[ResourceType, str | None]:
     """Return (kind, name) of an item's resource. The name is None for an unknown topic id."""
     if each.resource_type is None:
         kind = _CONFIGURED.get(item.resource_type, ResourceType.CLUSTER)
@@ -91,7 +91,7 @@ def _resource(call: Call, each: Each, item: Any) -> tuple[ResourceType, str | No
     return each.resource_type, call.core.topic_name(getattr(item, each.name), getattr(item, "topic_id", None))
 
 
-def _show(call: Call, shown: Shown) -> None:
+def _show(call: Call, shown: VisibleItems) -> None:
     if shown.unless is not None and call.may(shown.unless, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
         return
 

@@ -61,7 +61,7 @@ class RequestFaults:
     @staticmethod
     def _deliver(call: Call, answer: Any, _now_ms: int) -> None:
         call.answer = answer
-        call.core.metrics.response_bytes[call.api_key] += call.connection.made(answer)
+        call.core.metrics.response_bytes[call.api_key] += call.connection.count_answer(answer)
         call.core.flush(call.connection)
 
     def _fail(self, call: Call, request: Any, code: int) -> None:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from fencepost.broker.security.acls import Operation, ResourceType
 
-__all__ = ["Each", "Need", "Rule", "Shown", "Unruled", "needs"]
+__all__ = ["EachItem", "RequiredRight", "Rule", "Unruled", "VisibleItems", "needs"]
 
 
-class Need(NamedTuple):
+class RequiredRight(NamedTuple):
     """The request needs one of these operations on the resource named in its `field`. The cluster needs no field."""
 
     operations: tuple[Operation, ...]
@@ -18,7 +18,7 @@ class Need(NamedTuple):
     field: str = ""
 
 
-class Each(NamedTuple):
+class EachItem(NamedTuple):
     """Each item of the request's `requested` needs the operation on the resource given by its `name`.
 
     `answered`: the response's list of the same items. `name` "": the items are names. `resource_type` None: an item has
@@ -33,7 +33,7 @@ class Each(NamedTuple):
     unless: Operation | None = None
 
 
-class Shown(NamedTuple):
+class VisibleItems(NamedTuple):
     """Items of the response's `answered` are shown only to clients with this right on them."""
 
     operation: Operation
@@ -50,9 +50,9 @@ class Rule(NamedTuple):
     items of the response, which are omitted without the right.
     """
 
-    needs: tuple[Need, ...] = ()
-    each: Each | None = None
-    shown: Shown | None = None
+    needs: tuple[RequiredRight, ...] = ()
+    each: EachItem | None = None
+    shown: VisibleItems | None = None
 
 
 class Unruled(Enum):
@@ -62,6 +62,6 @@ class Unruled(Enum):
     IN_ITS_FILE = "what is needed depends on what is asked or found: `authorize` or the handler asks, by `Call.may`"
 
 
-def needs(resource_type: ResourceType, *operations: Operation, field: str = "") -> Need:
-    """Return a Need of one of the operations."""
-    return Need(operations, resource_type, field)
+def needs(resource_type: ResourceType, *operations: Operation, field: str = "") -> RequiredRight:
+    """Return a RequiredRight of one of the operations."""
+    return RequiredRight(operations, resource_type, field)

@@ -35,20 +35,20 @@ def in_turns(call: Call, now_ms: int, request: object, turn: Callable[[int], Res
     connection, core = call.connection, call.core
     connection.hold()
 
-    def go_on() -> None:
+    def run_next() -> None:
         after: Resume | None = None
 
         def next_turn(now_ms: int) -> None:
             nonlocal after
             after = turn(now_ms)
 
-        call.go_on(request, next_turn, core.now.ms)
+        call.resume(request, next_turn, core.now.ms)
         if after is not None:
-            after(go_on)
+            after(run_next)
         elif not connection.closed:
             core.release(connection)
 
-    resume(go_on)
+    resume(run_next)
 
 
 def in_pieces(

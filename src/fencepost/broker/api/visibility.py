@@ -26,7 +26,7 @@ def when_ends_are_visible(
     """
     core = call.core
     if core.transactions.writes_markers and (partitions is None or any(map(_awaits_markers, partitions))):
-        core.durability.when_durable(now_ms, partial(call.go_on, request, action))
+        core.durability.when_durable(now_ms, partial(call.resume, request, action))
     else:
         action(now_ms)
 

@@ -62,7 +62,7 @@ class Changes:
         self._failed = failed
         self._waiting: deque[tuple[Change[Any], Done]] = deque()
         self._in_background: deque[tuple[Change[Any], Done]] = deque()
-        self._present: tuple[Change[Any], Done] | None = None
+        self._current: tuple[Change[Any], Done] | None = None
         self._step: Step | None = None  # the current change's step, to be returned by next_write
         self._token = 0
 
@@ -75,8 +75,8 @@ class Changes:
             in_background: Carry it out after all changes for which a client waits.
         """
         (self._in_background if in_background else self._waiting).append((change, done))
-        if self._present is None:
-            self._go_on()
+        if self._current is None:
+            self._start_next()
 
     def next_write(self) -> Write | None:
         """Return the next write, or None."""
@@ -88,22 +88,22 @@ class Changes:
 
     def written(self, token: int, error: Exception | None) -> None:
         """Report that a `Write` was carried out. Raises ValueError for an unknown token."""
-        if self._present is None or self._step is not None or token != self._token:
+        if self._current is None or self._step is not None or token != self._token:
             raise ValueError(f"write {token} was not asked for")
         self._take(error)
         if self._step is None:
-            self._go_on()
+            self._start_next()
 
-    def _go_on(self) -> None:
-        while self._present is None and (waiting := self._waiting or self._in_background):
-            self._present = waiting.popleft()
+    def _start_next(self) -> None:
+        while self._current is None and (waiting := self._waiting or self._in_background):
+            self._current = waiting.popleft()
             self._take(None)
 
     def _take(self, error: Exception | None) -> None:
         """Run the current change to its next step or its end."""
-        if self._present is None:
+        if self._current is None:
             return
-        change, done = self._present
+        change, done = self._current
         result: Callable[[], Any]
         try:
             self._step = next(change) if error is None else change.throw(error)
@@ -112,7 +112,7 @@ class Changes:
             result = _returns(stop.value)
         except Exception as failure:  # noqa: BLE001 - raised to the requester of the change
             result = _raises(failure)
-        self._present = None
+        self._current = None
         try:
             done(result)
         except Exception as failure:  # noqa: BLE001 - later changes must go on

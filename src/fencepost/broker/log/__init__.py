@@ -5,21 +5,21 @@ from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import (
     Appended,
     CorruptSegment,
-    Cut,
     Duplicate,
     ReadResult,
     RecoveryReport,
     Rejected,
+    RemovedTail,
 )
 
 __all__ = [
     "Appended",
     "CorruptSegment",
-    "Cut",
     "Duplicate",
     "LogConfig",
     "PartitionLog",
     "ReadResult",
     "RecoveryReport",
     "Rejected",
+    "RemovedTail",
 ]

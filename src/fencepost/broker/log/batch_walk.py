@@ -5,9 +5,9 @@ base offset, length, leader epoch and magic. A base offset is plausible if it is
 plausible if the next whole batch has a later one. No batch exceeds the bounds of its segment. The leader epoch is not
 checked: the log writes 0 in every batch, and readers always get 0.
 
-Damage does not end the walk. The walk yields a `Hole` and continues at the next whole batch. If the damaged batch has a
-plausible length, the next one follows it. Otherwise the walk searches for bytes that look like a batch and have a right
-CRC.
+Damage does not end the walk. The walk yields a `DamagedRange` and continues at the next whole batch. If the damaged
+batch has a plausible length, the next one follows it. Otherwise the walk searches for bytes that look like a batch and
+have a right CRC.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fencepost.protocol.records.batch import (
     parse_header,
 )
 
-__all__ = ["ANYWHERE", "LEADER_EPOCH", "BatchWalk", "Hole", "SegmentBounds", "Whole"]
+__all__ = ["ANYWHERE", "LEADER_EPOCH", "BatchWalk", "DamagedRange", "IntactBatch", "SegmentBounds"]
 
 ANYWHERE: Final = 2**63 - 1
 LEADER_EPOCH: Final = 0
@@ -55,7 +55,7 @@ class SegmentBounds(NamedTuple):
     synced: int = -1
 
 
-class Whole(NamedTuple):
+class IntactBatch(NamedTuple):
     """A valid batch."""
 
     position: int
@@ -63,7 +63,7 @@ class Whole(NamedTuple):
     batch: memoryview
 
 
-class Hole(NamedTuple):
+class DamagedRange(NamedTuple):
     """A damaged range of a segment: the bytes from `position` to `end` are not valid batches.
 
     The offsets `first_offset` to below `next_offset` are missing. Either range may be empty. `next_offset` is ANYWHERE
@@ -94,7 +94,9 @@ class BatchWalk:
         self._bounds = bounds
         self._limit = min(bounds.end, bounds.first + _SPAN)
 
-    def items(self, start: int, expected: int, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[Whole | Hole]:
+    def items(
+        self, start: int, expected: int, *, chunk_bytes: int = _CHUNK_BYTES
+    ) -> Iterator[IntactBatch | DamagedRange]:
         """Yield whole batches and holes from position `start` on, where a batch of offset `expected` is due.
 
         Reads `chunk_bytes` at a time. Raises OSError.
@@ -117,11 +119,11 @@ class BatchWalk:
                 position, expected, want = hole.end, hole.next_offset, chunk_bytes
         if expected < self._bounds.end < ANYWHERE:
             missing = f"the file ends there, offsets up to {self._bounds.end - 1} are missing"
-            yield Hole(size, size, expected, self._bounds.end, missing)
+            yield DamagedRange(size, size, expected, self._bounds.end, missing)
 
     def _within(
         self, data: memoryview, position: int, expected: int
-    ) -> Generator[Whole | Hole, None, tuple[int, int, int, str]]:
+    ) -> Generator[IntactBatch | DamagedRange, None, tuple[int, int, int, str]]:
         """Yield the whole batches in bytes that were read from `position`.
 
         Returns the end of the last one, the offset after it, the number of bytes that the next batch needs, and its
@@ -146,8 +148,8 @@ class BatchWalk:
                 if problem:
                     return at, expected, size, problem
                 if base >= self._bounds.gaps_below:
-                    yield Hole(position + at, position + at, expected, base, f"offset {expected} is missing")
-            yield Whole(position + at, header, batch)
+                    yield DamagedRange(position + at, position + at, expected, base, f"offset {expected} is missing")
+            yield IntactBatch(position + at, header, batch)
             expected = last + 1
             at += size
         return at, expected, HEADER_BYTES, ""
@@ -178,12 +180,12 @@ class BatchWalk:
         is_other_wrong = following is None or following.base_offset < expected
         return is_other_wrong and header.base_offset < self._bounds.gaps_below
 
-    def _hole(self, position: int, expected: int, reason: str) -> Hole:
+    def _hole(self, position: int, expected: int, reason: str) -> DamagedRange:
         """Return the damage at that position, up to the next whole batch."""
         found = self._next_whole(position, expected)
         if found is None:
-            return Hole(position, self._size, expected, self._bounds.end, reason)
-        return Hole(position, found[0], expected, found[1].base_offset, reason)
+            return DamagedRange(position, self._size, expected, self._bounds.end, reason)
+        return DamagedRange(position, found[0], expected, found[1].base_offset, reason)
 
     def _next_whole(self, position: int, expected: int) -> tuple[int, BatchHeader] | None:
         start = position + 1

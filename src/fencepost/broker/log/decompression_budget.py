@@ -58,9 +58,9 @@ class DecompressionBudget:
         self._charge(len(section))
         return section
 
-    def wait(self, go_on: Callable[[], None]) -> None:
-        """Call `go_on` in a later turn, after earlier waiting batches."""
-        self._line.append(go_on)
+    def wait(self, resume: Callable[[], None]) -> None:
+        """Call `resume` in a later turn, after earlier waiting batches."""
+        self._line.append(resume)
 
     def _charge(self, size_bytes: int) -> None:
         is_left = self._left > 0

@@ -282,8 +282,8 @@ class PartitionLog:
             return self._storage_error()
         segment, config = self.segments[-1], self.config
         try:
-            if self._point is not None and not self._point.has_places:
-                self._point.take_places()
+            if self._point is not None and not self._point.has_slots:
+                self._point.reserve_slots()
             time_ms = timestamp if timestamp >= 0 else now_ms
             if segment.size and segment.must_end(config, size, last, time_ms) and self._may_roll(segment, size, last):
                 segment = self._roll()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fencepost.broker.log.batch_walk import Hole, Whole
+from fencepost.broker.log.batch_walk import DamagedRange, IntactBatch
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.protocol.records.batch import BatchHeader
 
@@ -40,15 +40,15 @@ def batches_of(
                 return
             if following <= max(offset, first):
                 continue
-            if isinstance(item, Hole):
+            if isinstance(item, DamagedRange):
                 yield Gap(max(first, offset), following, str(item.error(segment.path)))
             else:
                 yield item.header, item.batch
             offset = following
 
 
-def _offsets_of(item: Whole | Hole) -> tuple[int, int]:
-    if isinstance(item, Hole):
+def _offsets_of(item: IntactBatch | DamagedRange) -> tuple[int, int]:
+    if isinstance(item, DamagedRange):
         return item.first_offset, item.next_offset
     return item.header.base_offset, item.header.last_offset + 1
 

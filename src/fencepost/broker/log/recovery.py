@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from fencepost.broker.disk.files import File, Files, is_full
 from fencepost.broker.log.aborted import Aborted
-from fencepost.broker.log.batch_walk import ANYWHERE, Hole, Whole
+from fencepost.broker.log.batch_walk import ANYWHERE, DamagedRange, IntactBatch
 from fencepost.broker.log.cleaning.swap import NO_CLEAN_POINT, finish_swaps, read_clean_point
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.layout import (
@@ -37,7 +37,7 @@ from fencepost.broker.log.lost_markers import LostMarkers
 from fencepost.broker.log.producers.snapshot import CorruptSnapshot, LogPosition
 from fencepost.broker.log.producers.table import ProducerTable
 from fencepost.broker.log.recovery_points import RecoveryPoint
-from fencepost.broker.log.results import CorruptSegment, Cut, Damage, RecoveryReport
+from fencepost.broker.log.results import CorruptSegment, Damage, RecoveryReport, RemovedTail
 from fencepost.broker.log.segment import Segment
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
@@ -229,7 +229,7 @@ def _position_of(found: Recovered, offset: int, place: LogPosition | None) -> tu
 def _ends_at(segment: Segment, position: int, offset: int) -> bool:
     """Return true if the batch before `offset` ends at that position."""
     for item in segment.walk(*segment.near(offset - 1)):
-        if isinstance(item, Hole):
+        if isinstance(item, DamagedRange):
             return item.position == position and item.first_offset == offset
         if item.header.last_offset + 1 >= offset:
             return item.header.last_offset + 1 == offset and item.position + len(item.batch) == position
@@ -244,7 +244,7 @@ def _walk_to(segment: Segment, number: int, offset: int) -> tuple[int, int] | No
     """
     position, expected = 0, segment.base_offset
     for item in segment.walk():
-        if isinstance(item, Hole):
+        if isinstance(item, DamagedRange):
             return (number, item.position) if item.first_offset == offset else None
         if item.header.base_offset >= offset:
             return number, item.position
@@ -302,14 +302,14 @@ def _scan(
     _end_at(files, directory, found, max(offset, synced))
 
 
-def _wrong_start(found: Recovered, number: int, position: int, offset: int) -> Hole | None:
+def _wrong_start(found: Recovered, number: int, position: int, offset: int) -> DamagedRange | None:
     """Return the damage if the segment does not begin at the end of the previous one."""
     segment = found.segments[number]
     is_gap = segment.base_offset > offset and (number > 0 or segment.base_offset >= found.clean_point.gaps_below)
     if not is_gap and (segment.base_offset >= offset or position):
         return None
     reason = f"base offset {segment.base_offset}, {offset} is due"
-    return Hole(0, 0, offset, segment.base_offset, reason)
+    return DamagedRange(0, 0, offset, segment.base_offset, reason)
 
 
 def _end_at(files: Files, directory: str, found: Recovered, end: int) -> None:
@@ -332,7 +332,7 @@ def _end_at(files: Files, directory: str, found: Recovered, end: int) -> None:
     found.scanned.append((segment, 0))
 
 
-def _behind(found: Recovered, number: int, damage: Hole, synced: int) -> tuple[int, int, int]:
+def _behind(found: Recovered, number: int, damage: DamagedRange, synced: int) -> tuple[int, int, int]:
     """Return (number, position, offset) of the next whole batch, or the synced end after all segments."""
     if damage.end < found.segments[number].size:
         return number, damage.end, damage.next_offset
@@ -342,7 +342,7 @@ def _behind(found: Recovered, number: int, damage: Hole, synced: int) -> tuple[i
 
 def _scan_segment(
     config: LogConfig, found: Recovered, segment: Segment, position: int, offset: int
-) -> tuple[int, int, Hole | None]:
+) -> tuple[int, int, DamagedRange | None]:
     """Replay one segment from a position.
 
     Return position and offset after its last whole batch, and the damage there.
@@ -352,13 +352,13 @@ def _scan_segment(
     else:
         segment.forget_from(offset, position)
     for item in segment.walk(position, offset):
-        if isinstance(item, Hole):
+        if isinstance(item, DamagedRange):
             return position, offset, item
         at, header, batch = item
         try:
             marker = marker_in(header, batch, segment, at)
         except CorruptSegment as error:
-            return position, offset, Hole(at, at + len(batch), offset, header.last_offset + 1, error.reason)
+            return position, offset, DamagedRange(at, at + len(batch), offset, header.last_offset + 1, error.reason)
         segment.index_batch(header, at, len(batch), config.index_interval_bytes)
         found.lost_markers.next_batch(found.producers, header)
         aborted = found.producers.replay(header, marker)
@@ -396,7 +396,7 @@ def _cut(
     """
     segments = found.segments
     for segment in reversed(segments[number + 1 :]):
-        found.report.cuts.append(Cut(segment.path, 0, segment.size, "behind a cut"))
+        found.report.cuts.append(RemovedTail(segment.path, 0, segment.size, "behind a cut"))
         found.report.removed_files.append(segment.path)
         segment.remove()
     if len(segments) > number + 1:
@@ -404,14 +404,14 @@ def _cut(
         del segments[number + 1 :]
     segment = segments[number]
     if position == 0 and number > 0:
-        found.report.cuts.append(Cut(segment.path, 0, segment.size, problem.reason))
+        found.report.cuts.append(RemovedTail(segment.path, 0, segment.size, problem.reason))
         found.report.removed_files.append(segment.path)
         segment.remove()
         files.sync_directory(directory)
         del segments[number]
     else:
         if position < segment.size:
-            found.report.cuts.append(Cut(segment.path, position, segment.size - position, problem.reason))
+            found.report.cuts.append(RemovedTail(segment.path, position, segment.size - position, problem.reason))
         segment.log.truncate(position)
         segment.size = position
         segment.next_offset = offset
@@ -427,7 +427,7 @@ def rebuild_aborted(segments: Sequence[Segment], target: Segment) -> None:
     target.aborted.truncate(target.base_offset)
     for segment in segments:
         for item in segment.walk():
-            if isinstance(item, Whole):
+            if isinstance(item, IntactBatch):
                 at, header, batch = item
                 aborted = producers.replay(header, marker_in(header, batch, segment, at))
                 if aborted is not None and segment is target:

@@ -43,12 +43,12 @@ class _Slot(NamedTuple):
 class RecoveryPoint:
     """The recovery point of one partition."""
 
-    __slots__ = ("_owner", "_pair", "_turn", "has_places", "offset", "partition", "topic_id")
+    __slots__ = ("_owner", "_pair", "_turn", "has_slots", "offset", "partition", "topic_id")
 
     def __init__(self, owner: RecoveryPoints, topic_id: UUID, partition: int) -> None:
         self._owner = owner
         self._pair = -1
-        self.has_places = False
+        self.has_slots = False
         """Slots are allocated."""
         self._turn = 0
         self.topic_id = topic_id
@@ -59,13 +59,13 @@ class RecoveryPoint:
     def found(self, pair: int, turn: int, offset: int) -> None:
         """Load the point from disk."""
         self._pair, self._turn, self.offset = pair, turn, offset
-        self.has_places = True
+        self.has_slots = True
 
-    def take_places(self) -> None:
-        """Allocate the slots for a later `move`, unless `has_places`. Raises OSError."""
-        if not self.has_places:
+    def reserve_slots(self) -> None:
+        """Allocate the slots for a later `move`, unless `has_slots`. Raises OSError."""
+        if not self.has_slots:
             self._pair = self._owner.take()
-            self.has_places = True
+            self.has_slots = True
 
     def move(self, offset: int) -> None:
         """Note that everything below `offset` is synced.
@@ -77,7 +77,7 @@ class RecoveryPoint:
         turn = self._turn + 1
         body = _BODY.pack(self.topic_id.bytes, self.partition, turn, offset)
         try:
-            self.take_places()
+            self.reserve_slots()
             self._owner.write(self._pair, turn % 2, _CRC.pack(crc32c(body)) + body)
         except OSError as error:
             self._owner.failed(error)
@@ -92,7 +92,7 @@ class RecoveryPoint:
     def release(self) -> int:
         """Release the slots. Return their pair, -1 if there was none."""
         pair, self._pair, self.offset = self._pair, -1, -1
-        self.has_places = False
+        self.has_slots = False
         return pair
 
 

@@ -8,7 +8,16 @@ from typing import NamedTuple
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.produce_wire import RecordError
 
-__all__ = ["Appended", "CorruptSegment", "Cut", "Damage", "Duplicate", "ReadResult", "RecoveryReport", "Rejected"]
+__all__ = [
+    "Appended",
+    "CorruptSegment",
+    "Damage",
+    "Duplicate",
+    "ReadResult",
+    "RecoveryReport",
+    "Rejected",
+    "RemovedTail",
+]
 
 
 class Appended(NamedTuple):
@@ -80,7 +89,7 @@ class Damage(NamedTuple):
     place: str
 
 
-class Cut(NamedTuple):
+class RemovedTail(NamedTuple):
     """Bytes removed at the end of a log during recovery."""
 
     path: str
@@ -95,7 +104,7 @@ class RecoveryReport:
 
     clean: bool
     scanned_bytes: int = 0
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[RemovedTail] = field(default_factory=list)
     removed_files: list[str] = field(default_factory=list)
     damaged: list[Damage] = field(default_factory=list)
     """Damage below the recovery point.

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.log.aborted import Aborted, AbortedIndex
-from fencepost.broker.log.batch_walk import ANYWHERE, LEADER_EPOCH, BatchWalk, Hole, SegmentBounds, Whole
+from fencepost.broker.log.batch_walk import ANYWHERE, LEADER_EPOCH, BatchWalk, DamagedRange, IntactBatch, SegmentBounds
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.index import OffsetIndex, TimeIndex
 from fencepost.broker.log.layout import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
@@ -28,7 +28,7 @@ from fencepost.protocol.records.batch import (
     parse_header,
 )
 
-__all__ = ["LoadedIndexes", "Segment", "WholeBytes"]
+__all__ = ["IntactBytes", "LoadedIndexes", "Segment"]
 
 _CHUNK_BYTES = 1 << 20
 _REBUILD_INTERVAL_BYTES = 4096
@@ -39,7 +39,7 @@ _INDEXES_KEPT: Final = 4  # closed segments whose indexes are in memory
 MOST_INDEXED: Final = 2**31 - 1  # most bytes and offsets of a segment, limited by the size of index entries
 
 
-class WholeBytes(NamedTuple):
+class IntactBytes(NamedTuple):
     """Bytes of a segment that are whole batches."""
 
     size: int
@@ -212,7 +212,7 @@ class Segment:
         """Index all whole batches."""
         self._reset_sparse()
         for item in self.walk():
-            if isinstance(item, Whole):
+            if isinstance(item, IntactBatch):
                 self.index_batch(item.header, item.position, len(item.batch), _REBUILD_INTERVAL_BYTES)
         self.times.add(self.max_timestamp, self.max_timestamp_offset)
 
@@ -278,7 +278,7 @@ class Segment:
 
     def walk(
         self, position: int = 0, expected: int | None = None, *, chunk_bytes: int = _CHUNK_BYTES
-    ) -> Iterator[Whole | Hole]:
+    ) -> Iterator[IntactBatch | DamagedRange]:
         """Yield all whole batches from `position` on, and the damage between them.
 
         Raises OSError.
@@ -297,10 +297,10 @@ class Segment:
         Raises CorruptSegment for missing offsets, OSError.
         """
         for item in self.walk(position, expected):
-            first = item.first_offset if isinstance(item, Hole) else item.header.base_offset
+            first = item.first_offset if isinstance(item, DamagedRange) else item.header.base_offset
             if first >= below:
                 return
-            if isinstance(item, Whole):
+            if isinstance(item, IntactBatch):
                 yield item
             elif item.next_offset > item.first_offset:
                 raise item.error(self.path)
@@ -356,7 +356,7 @@ class Segment:
 
     def _search(self, offset: int, position: int, expected: int) -> tuple[int, int, int]:
         for item in self.walk(position, expected, chunk_bytes=_WALK_BYTES):
-            if isinstance(item, Whole):
+            if isinstance(item, IntactBatch):
                 if item.header.last_offset >= offset:
                     return item.position, item.header.base_offset, len(item.batch)
             elif item.next_offset > offset:
@@ -391,11 +391,11 @@ class Segment:
         self.load_indexes()
         last = self.offsets.last()
         for item in self.walk(*self.near(self.base_offset if last is None else last[0])):
-            if isinstance(item, Hole):
+            if isinstance(item, DamagedRange):
                 return item.first_offset if item.position == self.size else self.next_offset
         return self.next_offset
 
-    def whole_batches(self, data: bytes, position: int, base_offset: int, verify: bool) -> WholeBytes:
+    def whole_batches(self, data: bytes, position: int, base_offset: int, verify: bool) -> IntactBytes:
         """Return the size of the whole batches in `data`, which was read from `position`.
 
         The first one begins at `base_offset`, and each other one where the one before ended. The walk ends at the first
@@ -427,19 +427,19 @@ class Segment:
             expected = base + delta + 1
         if problem and at == 0:
             raise CorruptSegment(self.path, position, problem)
-        return WholeBytes(at, expected, wrong_epochs)
+        return IntactBytes(at, expected, wrong_epochs)
 
-    def whole_to(self, position: int, base_offset: int, size: int) -> WholeBytes:
+    def whole_to(self, position: int, base_offset: int, size: int) -> IntactBytes:
         """Return the whole batches in `size` bytes from `position` on, across the gaps left by compaction."""
         end, expected = position, base_offset
         wrong_epochs: list[int] = []
         for item in self.walk(position, base_offset, chunk_bytes=size):
-            if isinstance(item, Hole) or item.position + len(item.batch) > position + size:
+            if isinstance(item, DamagedRange) or item.position + len(item.batch) > position + size:
                 break
             end, expected = item.position + len(item.batch), item.header.last_offset + 1
             if item.header.partition_leader_epoch != LEADER_EPOCH:
                 wrong_epochs.append(item.position - position)
-        return WholeBytes(end - position, expected, wrong_epochs)
+        return IntactBytes(end - position, expected, wrong_epochs)
 
     @property
     def has_gaps(self) -> bool:

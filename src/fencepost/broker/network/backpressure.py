@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fencepost.broker.connection import Connection
     from fencepost.protocol.cursor import Buffer
 
-__all__ = ["UNTAKEN_BYTES", "Answers", "Requests", "may_begin"]
+__all__ = ["UNTAKEN_BYTES", "PendingRequests", "UnreadResponses", "may_begin"]
 
 UNTAKEN_BYTES = 1 << 20
 """With more unread bytes than this, no further request of the connection is handled."""
@@ -28,7 +28,7 @@ _STALLED_MS = 10_000
 _FETCH = 1
 
 
-def may_begin(connection: Connection, frame: Buffer, untaken_bytes: int) -> bool:
+def may_begin(connection: Connection, frame: Buffer, unread_bytes: int) -> bool:
     """Return true if the next request of a connection may be handled now.
 
     It may not while the client has too many unread responses or unanswered requests. A fetch also waits until
@@ -38,8 +38,8 @@ def may_begin(connection: Connection, frame: Buffer, untaken_bytes: int) -> bool
     if connection.held is not None:  # an earlier request is in progress
         return False
     if not calls:
-        return untaken_bytes <= UNTAKEN_BYTES
-    if untaken_bytes > UNTAKEN_BYTES or len(calls) >= _MOST_CALLS:
+        return unread_bytes <= UNTAKEN_BYTES
+    if unread_bytes > UNTAKEN_BYTES or len(calls) >= _MOST_CALLS:
         return False
     if connection.unanswered_bytes + len(frame) > _MOST_REQUEST_BYTES:
         return False
@@ -47,7 +47,7 @@ def may_begin(connection: Connection, frame: Buffer, untaken_bytes: int) -> bool
     return not is_fetch
 
 
-class Answers:
+class UnreadResponses:
     """Bytes of responses that clients have not read, by connection."""
 
     def __init__(self, most_bytes: int) -> None:
@@ -70,16 +70,16 @@ class Answers:
         """Return the bytes left for a further response."""
         return max(0, self._most_bytes - self.total)
 
-    def note(self, now_ms: int, connection_id: int, untaken_bytes: int) -> None:
+    def note(self, now_ms: int, connection_id: int, unread_bytes: int) -> None:
         """Record a connection's number of unread bytes. A smaller number than before shows that the client reads."""
         before = self._untaken.get(connection_id, 0)
-        self.total += untaken_bytes - before
-        if untaken_bytes == 0:
+        self.total += unread_bytes - before
+        if unread_bytes == 0:
             self._untaken.pop(connection_id, None)
             self._moved_ms.pop(connection_id, None)
             return
-        self._untaken[connection_id] = untaken_bytes
-        if untaken_bytes < before or connection_id not in self._moved_ms:
+        self._untaken[connection_id] = unread_bytes
+        if unread_bytes < before or connection_id not in self._moved_ms:
             self._moved_ms[connection_id] = now_ms
 
     def given_up(self, now_ms: int) -> list[int]:
@@ -97,7 +97,7 @@ class Answers:
 _OLD_MS: Final = 10_000
 
 
-class Requests:
+class PendingRequests:
     """Memory of incomplete and waiting requests, by connection. `most_bytes` -1 means no limit."""
 
     def __init__(self, most_bytes: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from fencepost.broker.metrics.counters import Metrics
-from fencepost.broker.network.backpressure import Answers, Requests
+from fencepost.broker.network.backpressure import PendingRequests, UnreadResponses
 from fencepost.broker.settings.values import BrokerConfig
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class MemoryWatch:
         steady_ms: Callable[[], int],
         metrics: Callable[[], Metrics],
     ) -> None:
-        self.answers = Answers(config.number("queued.max.response.bytes"))
-        self.requests = Requests(config.most_queued_request_bytes)
+        self.answers = UnreadResponses(config.number("queued.max.response.bytes"))
+        self.requests = PendingRequests(config.most_queued_request_bytes)
         self._clients = clients
         self._later = later
         self._steady_ms = steady_ms
@@ -58,15 +58,15 @@ class MemoryWatch:
     def left(self, connection_id: int) -> None:
         """Forget a closed connection."""
         self.answers.note(self._steady_ms(), connection_id, 0)
-        self.held(connection_id, 0, finished=True)
+        self.record_held(connection_id, 0, finished=True)
 
-    def untaken(self, connection_id: int, untaken_bytes: int) -> None:
+    def record_unread(self, connection_id: int, unread_bytes: int) -> None:
         """Record the unread response bytes of a connection."""
-        self.answers.note(self._steady_ms(), connection_id, untaken_bytes)
+        self.answers.note(self._steady_ms(), connection_id, unread_bytes)
         if self.answers.is_scarce and self._answers_timer is None:
             self._answers_timer = self._later(_LOOK_S, self._look_at_answers)
 
-    def held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None:
+    def record_held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None:
         """Record the memory of a connection's incomplete and waiting requests."""
         requests = self.requests
         before = requests.oldest

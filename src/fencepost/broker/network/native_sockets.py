@@ -97,7 +97,7 @@ class NativeSocket(ClientSocket):
             return
         if flags & kinds.DRAINED:
             self._look_at_unsent()
-        if flags & kinds.FULL and not self._is_deaf:
+        if flags & kinds.FULL and not self._is_paused:
             stream.grow()
             self._note_memory()  # at once, because the other connections of this turn look at it
         if flags & kinds.REFUSED:
@@ -108,7 +108,7 @@ class NativeSocket(ClientSocket):
 
     def _write_joined(self, data: bytes) -> None:
         self._transport.write(data)
-        if self._transport.is_over_limit != self._is_untaken:
+        if self._transport.is_over_limit != self._has_unread:
             self._look_at_unsent()
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
@@ -118,9 +118,9 @@ class NativeSocket(ClientSocket):
     def _look_at_unsent(self) -> None:
         """Follow the stream, which can exceed the limit in a write, and fall below it in a write or an event."""
         is_over_limit = self._transport.is_over_limit
-        if is_over_limit and not self._is_untaken:
+        if is_over_limit and not self._has_unread:
             self.pause_writing()
-        elif self._is_untaken and not is_over_limit:
+        elif self._has_unread and not is_over_limit:
             self.resume_writing()
 
 

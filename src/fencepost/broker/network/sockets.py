@@ -49,12 +49,12 @@ class Server(Protocol):
     def now_ms(self) -> int: ...
     def enter(self, client: ClientSocket, host: str) -> int: ...
     def leave(self, connection_id: int) -> None: ...
-    def asked(self, connection_id: int, steady_ms: int, *, is_known: bool) -> None: ...
-    def untaken(self, connection_id: int, untaken_bytes: int) -> None: ...
-    def held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None: ...
+    def request_arrived(self, connection_id: int, steady_ms: int, *, is_known: bool) -> None: ...
+    def record_unread(self, connection_id: int, unread_bytes: int) -> None: ...
+    def record_held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None: ...
     def may_read(self, connection_id: int) -> bool: ...
-    def soon(self, action: Callable[[], None]) -> None: ...
-    def later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle: ...
+    def call_soon(self, action: Callable[[], None]) -> None: ...
+    def call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle: ...
     def handshake_failed(self, listener: Listener, host: str, why: str) -> None: ...
     def pump(self) -> None: ...
 
@@ -120,9 +120,9 @@ class ClientSocket:
         self._frames: deque[Buffer] = deque()
         self._waiting_bytes = 0
         self._handed_bytes = 0
-        self._is_deaf = False
-        self._is_untaken = False  # more unread responses than allowed
-        self._is_going_on = False
+        self._is_paused = False
+        self._has_unread = False  # more unread responses than allowed
+        self._next_is_due = False
         self._has_ended = False  # the client sends nothing more
         self._has_finished = False
         self._is_holding = False  # the server was told of memory that is held
@@ -149,7 +149,7 @@ class ClientSocket:
         """Add frames that have arrived at `steady_ms` of the monotonic clock to those that wait to be handled."""
         self._has_finished = bool(frames)
         if frames:
-            self._server.asked(self._connection_id, steady_ms, is_known=self._is_known)
+            self._server.request_arrived(self._connection_id, steady_ms, is_known=self._is_known)
             self._frames.extend(frames)
             self._waiting_bytes += sum(map(len, frames)) + _FRAME_BYTES * len(frames)
 
@@ -185,7 +185,7 @@ class ClientSocket:
             for _ in range(count - 1):
                 self._waiting_bytes -= len(frames.popleft()) + _FRAME_BYTES
             if frames and core.steady_ms() >= steady_ms + TURN_MS:
-                self.go_on()
+                self.handle_next()
                 break
         if not self._is_known and core.is_known(self._connection_id):
             self._is_known = True
@@ -197,10 +197,10 @@ class ClientSocket:
         """Report the memory of requests that are incomplete or wait, and pause or resume reading accordingly."""
         held_bytes = self._intake.held_bytes + self._waiting_bytes
         if held_bytes or self._is_holding:
-            self._server.held(self._connection_id, held_bytes, finished=self._has_finished)
+            self._server.record_held(self._connection_id, held_bytes, finished=self._has_finished)
             self._is_holding = held_bytes > 0
         self._has_finished = False
-        if held_bytes or self._is_deaf or self._is_untaken:
+        if held_bytes or self._is_paused or self._has_unread:
             self.listen()
 
     def listen(self) -> None:
@@ -209,24 +209,24 @@ class ClientSocket:
         Reading is paused while waiting requests take more memory than one read returns, while too many responses are
         unread (TLS itself adds some bytes), or while there is no memory for more.
         """
-        deaf = (
-            self._is_untaken or self._waiting_bytes > _WAITING_BYTES or not self._server.may_read(self._connection_id)
+        is_paused = (
+            self._has_unread or self._waiting_bytes > _WAITING_BYTES or not self._server.may_read(self._connection_id)
         )
-        if deaf != self._is_deaf and not self._transport.is_closing():
-            self._is_deaf = deaf
-            if deaf:
+        if is_paused != self._is_paused and not self._transport.is_closing():
+            self._is_paused = is_paused
+            if is_paused:
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
 
-    def go_on(self) -> None:
+    def handle_next(self) -> None:
         """Schedule the handling of requests that waited for a response, or the end of the connection."""
-        if (self._frames or self._has_ended) and not self._is_going_on:
-            self._is_going_on = True
-            self._server.soon(self._go_on)
+        if (self._frames or self._has_ended) and not self._next_is_due:
+            self._next_is_due = True
+            self._server.call_soon(self._handle_next)
 
-    def _go_on(self) -> None:
-        self._is_going_on = False
+    def _handle_next(self) -> None:
+        self._next_is_due = False
         if not self._server.failed.done() and not self._transport.is_closing():
             self._work(self._server.now_ms(), self._server.core.steady_ms())
             self._server.pump()
@@ -250,19 +250,19 @@ class ClientSocket:
             self.close()
 
     def pause_writing(self) -> None:
-        self._is_untaken = True
+        self._has_unread = True
         self.look()
         self.listen()
 
     def resume_writing(self) -> None:
-        self._is_untaken = False
+        self._has_unread = False
         self.look()
         self.listen()
-        self.go_on()
+        self.handle_next()
 
     def look(self) -> None:
         """Report the number of unread response bytes."""
-        self._server.untaken(self._connection_id, self._transport.get_write_buffer_size())
+        self._server.record_unread(self._connection_id, self._transport.get_write_buffer_size())
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Write complete frames."""
@@ -274,7 +274,7 @@ class ClientSocket:
                 self._write(buffers)
             self._handed_bytes += size
             if self._frames or self._has_ended:
-                self.go_on()
+                self.handle_next()
 
     def _write_joined(self, data: bytes) -> None:
         self._transport.write(data)

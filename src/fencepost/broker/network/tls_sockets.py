@@ -35,7 +35,7 @@ class TlsClientSocket(AsyncioSocket):
         self._deadline: asyncio.TimerHandle | None = None
 
     def _admitted(self) -> None:
-        self._deadline = self._server.later(HANDSHAKE_S, self._too_late)
+        self._deadline = self._server.call_later(HANDSHAKE_S, self._too_late)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._server.sealed_input
@@ -51,15 +51,15 @@ class TlsClientSocket(AsyncioSocket):
         self._has_begun = True
         self._stream.receive(sealed)
         try:
-            if self._stream.is_open or self._shake_hands():
+            if self._stream.is_open or self._handshake():
                 self._read()
         except ssl.SSLError as error:
             self._transport.write(self._stream.take())  # the alert for the client
             self._refuse(tls_failure(error, is_open=self._stream.is_open))
 
-    def _shake_hands(self) -> bool:
+    def _handshake(self) -> bool:
         """Continue the handshake; return true when it is complete. Raises ssl.SSLError."""
-        is_done = self._stream.shake_hands()
+        is_done = self._stream.handshake()
         self._transport.write(self._stream.take())
         if not is_done:
             return False
@@ -106,7 +106,7 @@ class TlsClientSocket(AsyncioSocket):
         elif not self._transport.is_closing():
             # Closing with unread input would reset the connection and lose the alert with the reason.
             self._transport.write_eof()
-            self._deadline = self._server.later(_LINGER_S, self.abort)
+            self._deadline = self._server.call_later(_LINGER_S, self.abort)
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:

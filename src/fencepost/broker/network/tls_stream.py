@@ -30,7 +30,7 @@ class TlsStream:
         """Add encrypted bytes from the network."""
         self._received.write(data)
 
-    def shake_hands(self) -> bool:
+    def handshake(self) -> bool:
         """Continue the handshake; return true when it is complete. Raises ssl.SSLError."""
         with contextlib.suppress(ssl.SSLWantReadError):
             self._tls.do_handshake()

@@ -73,7 +73,7 @@ class ShareSessions:
         session = self._sessions[group_id, member_id] = ShareSession(group_id, member_id, connection_id)
         return session
 
-    def go_on(self, group_id: str, member_id: str, epoch: int) -> ShareSession | ErrorCode:
+    def advance(self, group_id: str, member_id: str, epoch: int) -> ShareSession | ErrorCode:
         """Return the member's session for a request with this epoch; the final epoch does not advance it."""
         session = self._sessions.get((group_id, member_id))
         if session is None:

@@ -270,7 +270,7 @@ class TopicCatalogue:
     def lost_records(self, partition: Partition) -> None:
         """Record that the partition lost records. Raises OSError, also during another change: then try again later."""
         self._file.check_free()
-        if partition.topic.replacement.lose(partition.index):
+        if partition.topic.replacement.record_loss(partition.index):
             if partition.opened is not None:
                 partition.opened.producers.earlier_below = 0
             carry_out(self._save(self._topics.values()))
@@ -278,7 +278,7 @@ class TopicCatalogue:
     def doubt_all(self) -> None:
         """Record that an unclean stop may have lost records, for logs not synced before a response. Raises OSError."""
         partitions = (partition for topic in self._topics.values() for partition in topic.partitions)
-        if [each for each in partitions if each.topic.replacement.lose(each.index)]:
+        if [each for each in partitions if each.topic.replacement.record_loss(each.index)]:
             carry_out(self._save(self._topics.values()))
 
     def _clear(self, topic_id: UUID, *, are_own: bool = False) -> None:
@@ -313,7 +313,7 @@ class TopicCatalogue:
         first: OSError | None = None
         partitions = [each for topic in self._topics.values() for each in topic.partitions if each.opened is not None]
         for partition in partitions:
-            self._take_places(partition)  # before several threads close the logs
+            self._reserve_slots(partition)  # before several threads close the logs
         errors = run_all([partition.opened.close for partition in partitions if partition.opened is not None])
         for partition, error in zip(partitions, errors, strict=True):
             partition.opened = None
@@ -326,9 +326,9 @@ class TopicCatalogue:
         if first is not None:
             raise first
 
-    def _take_places(self, partition: Partition) -> None:
+    def _reserve_slots(self, partition: Partition) -> None:
         try:
-            self.points.of(partition.topic.topic_id, partition.index).take_places()
+            self.points.of(partition.topic.topic_id, partition.index).reserve_slots()
         except OSError as error:
             self.points.failed(error)
 

@@ -6,8 +6,8 @@ import errno
 import logging
 from collections import deque
 
+from fencepost.broker.disk.directory_checks import DirectoryGone
 from fencepost.broker.disk.files import Files, may_exist
-from fencepost.broker.disk.place import DirectoryGone
 from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.durability import Durability
 from fencepost.broker.topics.topic import Partition

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.disk.files import Files
-from fencepost.broker.log.batch_walk import Hole
+from fencepost.broker.log.batch_walk import DamagedRange
 from fencepost.broker.log.cleaning.swap import announcing, finish
 from fencepost.broker.log.layout import CLEANED, LOG, file_name
 from fencepost.broker.log.partition import PartitionLog
@@ -88,7 +88,7 @@ def _accept(log: PartitionLog) -> None:
         carry_out(moving(log, first))
     for segment, following in itertools.pairwise(list(log.segments)):
         segment.next_offset = following.base_offset
-        if any(isinstance(item, Hole) for item in segment.walk()):
+        if any(isinstance(item, DamagedRange) for item in segment.walk()):
             _rewrite(log, segment)
 
 
@@ -102,7 +102,7 @@ def _rewrite(log: PartitionLog, segment: Segment) -> None:
     target.reset_indexes()
     target.next_offset, target.gaps_below = segment.next_offset, segment.gaps_below
     for item in segment.walk():
-        if not isinstance(item, Hole):
+        if not isinstance(item, DamagedRange):
             _put(log, target, bytes(item.batch))
         elif item.first_offset < item.next_offset:
             _put(log, target, _filler(item.first_offset, item.next_offset))

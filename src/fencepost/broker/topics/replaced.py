@@ -64,7 +64,7 @@ class Replacement:
         producers.earlier_below = self.below(partition)
         producers.awaited = self.refused.pop(partition, {})
 
-    def lose(self, partition: int) -> bool:
+    def record_loss(self, partition: int) -> bool:
         """Record that a partition has lost records; return true if that changes anything."""
         if not self.below(partition):
             return False

@@ -11,7 +11,7 @@ from fencepost.broker.metrics.traffic import TopicTraffic
 from fencepost.broker.settings.values import BrokerConfig, TopicConfig
 from fencepost.broker.topics.internal import is_internal
 from fencepost.broker.topics.replaced import Replacement
-from fencepost.broker.topics.waiting import Waiting
+from fencepost.broker.topics.waiting import WaitingFetch
 
 __all__ = ["Partition", "Topic"]
 
@@ -26,7 +26,9 @@ class Partition:
         self.index = index
         self.directory = f"{topic.name}-{index}"
         self.opened: PartitionLog | None = None
-        self.waiting: dict[Waiting, None] = {}  # in order of arrival, so that the order of answers is deterministic
+        self.waiting: dict[
+            WaitingFetch, None
+        ] = {}  # in order of arrival, so that the order of answers is deterministic
         self._open = opener
 
     @property

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-__all__ = ["Waiting"]
+__all__ = ["WaitingFetch"]
 
 
-class Waiting(Protocol):
+class WaitingFetch(Protocol):
     """A fetch, of any kind, that waits for more records."""
 
     def look(self, partition: Any) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fencepost.arguments import is_utf8
-from fencepost.broker.disk.place import DirectoryGone, DirectoryInUse, check_system
+from fencepost.broker.disk.directory_checks import DirectoryGone, DirectoryInUse, check_system
 from fencepost.broker.disk.system_files import raise_descriptor_limit
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.metrics.counters import Snapshot

@@ -246,7 +246,7 @@ async def log_in(connection: LoginConnection, login: ClientLogin, runtime: Runti
     lifetime_ms = 0
     while True:
         try:
-            message = await login.step(runtime, partial(_go_on, conversation, answer), timeout_ms)
+            message = await login.step(runtime, partial(_next_message, conversation, answer), timeout_ms)
         except AuthenticationError as error:
             raise AuthenticationError(f"{connection.name}: {error}", code=error.code) from error
         if message is None:
@@ -258,7 +258,7 @@ async def log_in(connection: LoginConnection, login: ClientLogin, runtime: Runti
         answer, lifetime_ms = bytes(reply.auth_bytes), reply.session_lifetime_ms
 
 
-def _go_on(conversation: sasl.Conversation, answer: bytes | None) -> bytes | None:
+def _next_message(conversation: sasl.Conversation, answer: bytes | None) -> bytes | None:
     """Return the client's next message, or None at the end. A future cannot pass on a StopIteration."""
     try:
         return next(conversation) if answer is None else conversation.send(answer)

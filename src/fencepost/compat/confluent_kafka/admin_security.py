@@ -43,9 +43,7 @@ class SecurityCalls(FuturesClient):
         limit_ms, rules = limit_of(request_timeout), [acl_of(each) for each in wanted]
         return self._each(
             {each: each for each in wanted},
-            lambda: _outcomes(
-                wanted, _requested(client, lambda core: core._create_each(rules, core._deadline(limit_ms)))
-            ),
+            lambda: _outcomes(wanted, _call(client, lambda core: core._create_each(rules, core._deadline(limit_ms)))),
         )
 
     def describe_acls(
@@ -67,9 +65,7 @@ class SecurityCalls(FuturesClient):
         filters: list[AclFilter] = [filter_of(each) for each in wanted]
         return self._each(
             {each: each for each in wanted},
-            lambda: _outcomes(
-                wanted, _requested(client, lambda core: core._delete_each(filters, core._deadline(limit_ms)))
-            ),
+            lambda: _outcomes(wanted, _call(client, lambda core: core._delete_each(filters, core._deadline(limit_ms)))),
             lambda rules: [binding_of(acl) for acl in rules],
         )
 
@@ -125,13 +121,13 @@ class SecurityCalls(FuturesClient):
                 if isinstance(change, ScramUpsertion) and change.iterations > MOST_ITERATIONS
             }
             rest = [change for change in changes if change.user not in too_slow]
-            made = _requested(client, lambda core: core._alter_each(rest, core._deadline(limit_ms))) if rest else {}
+            made = _call(client, lambda core: core._alter_each(rest, core._deadline(limit_ms))) if rest else {}
             return _all_or_errors({}, {**too_slow, **made})
 
         return self._each({each.user: each.user for each in alterations}, call)
 
 
-def _requested(client: Any, make: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+def _call(client: Any, make: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
     """Return the result of a call of the client's core."""
     return client._io.call(lambda: make(client._core))
 

@@ -15,7 +15,7 @@ import pytest
 from fencepost.broker.connection import Call, Connection
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.embedded import Broker
-from fencepost.broker.network.backpressure import UNTAKEN_BYTES, Answers, may_begin
+from fencepost.broker.network.backpressure import UNTAKEN_BYTES, UnreadResponses, may_begin
 from fencepost.broker.security.listeners import Listener
 from fencepost.protocol import fetch_wire, frame
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
@@ -62,7 +62,7 @@ def test_there_is_an_end_to_what_is_unanswered(connection: Connection) -> None:
 
 
 def test_room_is_what_others_have_not_filled() -> None:
-    answers = Answers(100)
+    answers = UnreadResponses(100)
     answers.note(0, 1, 60)
     assert (answers.room(), answers.is_scarce) == (40, False)
     answers.note(0, 2, 90)
@@ -73,9 +73,9 @@ def test_room_is_what_others_have_not_filled() -> None:
 
 
 def test_only_who_does_not_read_is_given_up_and_only_while_there_is_no_room() -> None:
-    answers = Answers(100)
-    for connection_id, untaken in ((1, 30), (2, 80), (3, 50)):
-        answers.note(0, connection_id, untaken)
+    answers = UnreadResponses(100)
+    for connection_id, unread in ((1, 30), (2, 80), (3, 50)):
+        answers.note(0, connection_id, unread)
     answers.note(9_000, 2, 70)  # it reads
     assert answers.given_up(9_999) == []
     assert answers.given_up(10_000) == [3]
@@ -98,7 +98,7 @@ def filled(broker: Broker, batches: int = 20, size: int = 1_000_000) -> None:
             assert client.produce("t", [bytes([number]) * size]).error_code == 0
 
 
-def untaken(broker: Broker) -> int:
+def unread(broker: Broker) -> int:
     server = broker._server
     assert server is not None
     return server._memory.answers.total
@@ -169,7 +169,7 @@ def test_answers_are_made_when_they_can_be_sent(door: Door) -> None:
             with RawClient(broker.bootstrap_servers) as other:
                 for _ in range(5):
                     assert other.produce("t", [b"x"]).error_code == 0
-                assert 0 < untaken(broker) < 30_000_000
+                assert 0 < unread(broker) < 30_000_000
             found = answers_of(reader, 30)
             assert [correlation_id for correlation_id, _ in found] == list(range(30))
             assert min(size for _, size in found) > 20_000_000
@@ -181,7 +181,7 @@ def test_who_takes_no_answers_is_not_read_from(door: Door) -> None:
         filled(broker)
         with door.connect(broker) as reader, RawClient(broker.bootstrap_servers) as other:
             reader.sendall(fetch_frame(1))
-            while untaken(broker) <= UNTAKEN_BYTES:
+            while unread(broker) <= UNTAKEN_BYTES:
                 other.call(ApiVersionsRequest(), 0)
             assert readable(broker) == [False, True]  # the reader, the other
             assert len(answers_of(reader, 1)) == 1
@@ -201,9 +201,9 @@ def test_all_together_have_a_bound(door: Door) -> None:
                 for _ in range(20):
                     assert other.produce("t", [b"x"]).error_code == 0
                 # One answer that fitted, one cut to what was left, and for the rest one batch each.
-                assert 0 < untaken(broker) < 50_000_000
+                assert 0 < unread(broker) < 50_000_000
                 # A reader may take from its socket meanwhile only if it reads, and none does.
-                assert broker.metrics().gauges["untaken_answer_bytes"] == untaken(broker)
+                assert broker.metrics().gauges["untaken_answer_bytes"] == unread(broker)
                 assert other.fetch("t").result.records
         finally:
             for reader in readers:

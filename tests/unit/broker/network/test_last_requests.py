@@ -114,7 +114,7 @@ def test_a_client_that_reads_again_is_read_from_again(broker: Broker) -> None:
             """Write too much, read what has been sent, and write again, in one turn of the event loop."""
             (ours,) = server._clients.values()
             written = 0
-            while not ours._is_untaken:
+            while not ours._has_unread:
                 ours.send((bytes(size),))
                 written += size
             sent = written - ours._transport.get_write_buffer_size()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from fencepost.broker.embedded import Broker
-from fencepost.broker.network.doors import Doors
+from fencepost.broker.network.listening_sockets import ListeningSockets
 from fencepost.broker.network.native_sockets import NativeSocket, NativeSockets
 from fencepost.broker.network.sockets import OTHER_PROTOCOLS
 from fencepost.broker.security.listeners import Listener
@@ -405,17 +405,17 @@ def test_a_connection_that_cannot_be_taken_over_leaves_nothing_behind(
 
 def test_a_start_that_fails_closes_the_connections_that_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second listener's port is taken, after a client has connected to the first."""
-    open_one = Doors._open
+    open_one = ListeningSockets._open
     clients: list[socket.socket] = []
 
-    async def opened(self: Doors, index: int, listener: Listener) -> None:
+    async def opened(self: ListeningSockets, index: int, listener: Listener) -> None:
         await open_one(self, index, listener)
         if index == 0:
             clients.append(socket.create_connection(("127.0.0.1", listener.port), timeout=30))
             while not cast("BrokerServer", self._server)._clients:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0)
 
-    monkeypatch.setattr(Doors, "_open", opened)
+    monkeypatch.setattr(ListeningSockets, "_open", opened)
     with socket.create_server(("127.0.0.1", 0)) as other:
         listeners = f"PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:{other.getsockname()[1]}"
         protocols = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"

@@ -19,7 +19,7 @@ import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.network import backpressure
-from fencepost.broker.network.backpressure import Requests
+from fencepost.broker.network.backpressure import PendingRequests
 from fencepost.broker.network.memory_watch import MemoryWatch
 from fencepost.broker.network.sockets import ClientSocket
 from fencepost.broker.settings.table import InvalidSetting
@@ -34,7 +34,7 @@ LIMIT = {"queued.max.request.bytes": str(4 * MB), "socket.request.max.bytes": st
 
 
 def test_the_oldest_is_read_from_while_memory_is_scarce() -> None:
-    requests = Requests(100)
+    requests = PendingRequests(100)
     for number in (1, 2, 3):
         requests.note(number, number, 40)
     assert requests.total == 120
@@ -44,7 +44,7 @@ def test_the_oldest_is_read_from_while_memory_is_scarce() -> None:
 
 
 def test_the_largest_of_the_old_ones_are_given_up_until_there_is_room() -> None:
-    requests = Requests(100)
+    requests = PendingRequests(100)
     for number, size in ((1, 20), (2, 90), (3, 60), (4, 10)):
         requests.note(0, number, size)
     assert requests.given_up(9_999) == []
@@ -53,7 +53,7 @@ def test_the_largest_of_the_old_ones_are_given_up_until_there_is_room() -> None:
 
 
 def test_a_connection_that_finishes_requests_is_never_old() -> None:
-    requests = Requests(100)
+    requests = PendingRequests(100)
     for now_ms in range(0, 50_000, 5_000):
         requests.note(now_ms, 1, 200, finished=True)
         assert requests.given_up(now_ms) == []
@@ -62,7 +62,7 @@ def test_a_connection_that_finishes_requests_is_never_old() -> None:
 
 
 def test_without_a_bound_nothing_is_scarce() -> None:
-    requests = Requests(-1)
+    requests = PendingRequests(-1)
     requests.note(0, 1, 1 << 40)
     assert not requests.is_scarce
 
@@ -72,20 +72,20 @@ def test_while_memory_is_scarce_a_part_of_a_request_concerns_two_connections_at_
     looks: list[int] = []
     watch = watching(looks, count=300)
     for number in range(1, 301):
-        watch.held(number, 64 * 1024, finished=False)
+        watch.record_held(number, 64 * 1024, finished=False)
     assert watch.requests.is_scarce
     looks.clear()
-    watch.held(1, 128 * 1024, finished=False)
-    watch.held(301, 64 * 1024, finished=False)
+    watch.record_held(1, 128 * 1024, finished=False)
+    watch.record_held(301, 64 * 1024, finished=False)
     assert looks == []
-    watch.held(1, 0, finished=True)
+    watch.record_held(1, 0, finished=True)
     assert looks == [2]
     looks.clear()
     for number in range(300, 250, -1):
-        watch.held(number, 0, finished=True)
+        watch.record_held(number, 0, finished=True)
     assert looks == []
     for number in range(2, 251):
-        watch.held(number, 0, finished=True)
+        watch.record_held(number, 0, finished=True)
     assert watch.requests.oldest is None
     assert 301 in looks
 

@@ -8,7 +8,7 @@ from fencepost.broker.log import batch_walk, recovery, segment
 from fencepost.broker.log.cleaning.compaction import Compaction
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.producers import table
-from fencepost.broker.log.producers.idempotence import ProducerRefusal, Repeat, check_batch
+from fencepost.broker.log.producers.idempotence import ProducerRefusal, RepeatedBatch, check_batch
 from fencepost.broker.topics.durability import Durability
 from fencepost.protocol.records import decoding
 from fencepost_lab.check.disk import MemoryDisk
@@ -206,7 +206,7 @@ def sequence_window_of_four(patches: Patches) -> None:
         state.batches = all_batches
         is_fifth = len(all_batches) > 4 and batch.last_sequence == all_batches[0].last_sequence
         is_old = is_fifth and batch.epoch == state.epoch
-        return None if is_old and not isinstance(verdict, Repeat) else verdict
+        return None if is_old and not isinstance(verdict, RepeatedBatch) else verdict
 
     patches.setattr(table, "check_batch", forgetful)
 

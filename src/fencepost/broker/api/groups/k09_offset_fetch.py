@@ -49,7 +49,7 @@ def _handle(call: Call, now_ms: int, request: OffsetFetchRequest) -> None:
     def attempt(now_ms: int) -> None:
         unstable, response = _answer(call, request)
         if unstable and core.transactions.writes_markers:
-            core.durability.when_durable(now_ms, partial(call.go_on, request, attempt))
+            core.durability.when_durable(now_ms, partial(call.resume, request, attempt))
         else:
             call.reply_when_durable(now_ms, response)
 

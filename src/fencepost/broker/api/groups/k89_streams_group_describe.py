@@ -32,7 +32,7 @@ from fencepost.protocol.messages.streams_group_describe import (
 
 __all__ = ["HANDLER"]
 
-_NOT_ASKED_FOR, _NOT_STORED = 0, 1
+_NOT_REQUESTED, _NOT_STORED = 0, 1
 _ASSIGNOR = "sticky"
 
 
@@ -57,7 +57,7 @@ def _describe(call: Call, group_id: str, operations: bool, topology_description:
         group_epoch=found.epoch,
         assignment_epoch=found.assignment_epoch,
         topology=None if found.topology is None else _topology(found.topology),
-        topology_description_status=_NOT_STORED if topology_description and not found.error_code else _NOT_ASKED_FOR,
+        topology_description_status=_NOT_STORED if topology_description and not found.error_code else _NOT_REQUESTED,
         assignor_name=None if found.error_code else _ASSIGNOR,
         members=[_member(member, target) for member, target in found.members],
         authorized_operations=authorized_operations(

@@ -114,7 +114,7 @@ class ParkedFetch:
 
     def look(self, partition: Partition) -> None:
         """Answer if the changed partition makes the response large enough."""
-        self._call.go_on(None, partial(self._look, partition), self._call.core.now.ms)
+        self._call.resume(None, partial(self._look, partition), self._call.core.now.ms)
 
     def _look(self, partition: Partition, now_ms: int) -> None:
         readers = list(self._sizes.get(partition, ()))

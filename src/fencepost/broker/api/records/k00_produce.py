@@ -106,7 +106,7 @@ def finish(call: Call, now_ms: int, request: ProduceRequest, placed: list[Produc
         else:
             call.no_reply()
     else:
-        tell = partial(call.go_on, request, lambda _: answer(call, placed, response))
+        tell = partial(call.resume, request, lambda _: answer(call, placed, response))
         call.core.durability.when_durable(now_ms, tell)
 
 

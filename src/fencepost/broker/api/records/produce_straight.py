@@ -226,7 +226,7 @@ def _append(
     if len(usual) < len(targets):
         finish(call, now_ms, request, noted)
     else:
-        durability.when_durable(now_ms, partial(call.go_on, request, partial(_answer, call, produce, usual, noted)))
+        durability.when_durable(now_ms, partial(call.resume, request, partial(_answer, call, produce, usual, noted)))
 
 
 def _must_wait(core: Core, connection: Connection) -> bool:

@@ -48,7 +48,7 @@ def _handle(call: Call, now_ms: int, request: ShareFetchRequest) -> ShareFetchRe
             shares.end_session(now_ms, before)
         session = sessions.begin(group_id, member_id, call.connection.connection_id)
     else:
-        session = sessions.go_on(group_id, member_id, epoch)
+        session = sessions.advance(group_id, member_id, epoch)
     if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
         # A refused client retries at once.
         call.after(request.max_wait_ms, lambda _: call.reply(ShareFetchResponse(error_code=session)))

@@ -35,7 +35,7 @@ def _handle(call: Call, now_ms: int, request: ShareAcknowledgeRequest) -> ShareA
     if request.share_session_epoch == INITIAL_EPOCH:
         return ShareAcknowledgeResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
     shares = call.core.shares
-    session = shares.sessions.go_on(group_id, member_id, request.share_session_epoch)
+    session = shares.sessions.advance(group_id, member_id, request.share_session_epoch)
     if isinstance(session, ErrorCode):
         return ShareAcknowledgeResponse(error_code=session)
     acknowledgements = [

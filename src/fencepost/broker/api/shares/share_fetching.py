@@ -115,7 +115,7 @@ class ParkedShareFetch:
 
     def look(self, partition: Partition) -> None:
         """Check a changed partition, and answer if there is enough now."""
-        self._call.go_on(self._request, partial(self._look, partition), self._call.core.now.ms)
+        self._call.resume(self._request, partial(self._look, partition), self._call.core.now.ms)
 
     def _look(self, partition: Partition, now_ms: int) -> None:
         wanted = self._waits_at[partition]

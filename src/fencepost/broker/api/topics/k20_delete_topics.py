@@ -35,7 +35,7 @@ def _deleted(call: Call, request: DeleteTopicsRequest) -> Change[DeleteTopicsRes
     else:
         wanted = [(name, None) for name in request.topic_names]
     responses = [_unclear(name, topic_id) for name, topic_id in wanted if (name is None) == (topic_id is None)]
-    doomed: dict[Topic, None] = {}
+    deletions: dict[Topic, None] = {}
     for (name, topic_id), times in Counter(wanted).items():
         if (name is None) == (topic_id is None):
             continue
@@ -46,20 +46,20 @@ def _deleted(call: Call, request: DeleteTopicsRequest) -> Change[DeleteTopicsRes
                 DeletableTopicResult(name=name, topic_id=topic_id, error_code=twice, error_message=message)
             )
         else:
-            responses.append(_doom(call, doomed, name, topic_id))
-    yield from _delete(call, doomed)
+            responses.append(_plan_deletion(call, deletions, name, topic_id))
+    yield from _delete(call, deletions)
     return DeleteTopicsResponse(responses=responses)
 
 
-def _delete(call: Call, doomed: Collection[Topic]) -> Change[None]:
+def _delete(call: Call, deletions: Collection[Topic]) -> Change[None]:
     core = call.core
-    for topic in doomed:
+    for topic in deletions:
         core.transactions.warn_of_loss(f"topic {topic.name!r} is deleted", topic=topic.name)
     try:
-        if doomed:
-            yield from core.topics.delete_all(doomed)
+        if deletions:
+            yield from core.topics.delete_all(deletions)
     finally:  # an error may come after the deletion
-        _tell_others(core, [topic for topic in doomed if core.topics.by_id(topic.topic_id) is None])
+        _tell_others(core, [topic for topic in deletions if core.topics.by_id(topic.topic_id) is None])
 
 
 def _tell_others(core: BrokerParts, deleted: Collection[Topic]) -> None:
@@ -77,11 +77,13 @@ def _unclear(name: str | None, topic_id: UUID | None) -> DeletableTopicResult:
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=invalid, error_message=message)
 
 
-def _doom(call: Call, doomed: dict[Topic, None], name: str | None, topic_id: UUID | None) -> DeletableTopicResult:
-    """Return the result for one topic, and add it to the doomed ones if it is to be deleted."""
+def _plan_deletion(
+    call: Call, deletions: dict[Topic, None], name: str | None, topic_id: UUID | None
+) -> DeletableTopicResult:
+    """Return the result for one topic, and add it to `deletions` if it is to be deleted."""
     core = call.core
     topic = core.topics.get(name) if name is not None else core.topics.by_id(topic_id)
-    if topic in doomed:  # named by its name and by its id
+    if topic in deletions:  # named by its name and by its id
         topic = None
     known = name if topic is None else topic.name
     if known is not None and not call.may(Operation.DELETE, ResourceType.TOPIC, known):
@@ -107,7 +109,7 @@ def _doom(call: Call, doomed: dict[Topic, None], name: str | None, topic_id: UUI
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             error_message=message,
         )
-    doomed[topic] = None
+    deletions[topic] = None
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
 
 

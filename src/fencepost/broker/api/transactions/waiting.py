@@ -24,7 +24,7 @@ def when_markers_are_written(
     disk refuses a write of `again`, this request fails, but not the completion that it waited for: that one is already
     written, and must not be repeated.
     """
-    call.core.transactions.when_tried(now_ms, transactional_id, partial(call.go_on, request, again))
+    call.core.transactions.when_tried(now_ms, transactional_id, partial(call.resume, request, again))
 
 
 def decide_and_reply(
@@ -46,6 +46,6 @@ def decide_and_reply(
             when_markers_are_written(call, now_ms, request, transactional_id, partial(attempt, may_wait=False))
             return
         note_refusal(call.core.metrics, SERVED[call.api_key].name, code, transactional_id)
-        call.core.durability.when_durable(now_ms, partial(call.go_on, request, reply))
+        call.core.durability.when_durable(now_ms, partial(call.resume, request, reply))
 
     attempt(now_ms, may_wait=True)

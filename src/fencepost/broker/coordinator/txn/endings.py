@@ -105,7 +105,7 @@ def ending_of(current: Transaction | None, pair: ProducerPair) -> Ending:
     """Return the outcome of the transaction whose records have the pair."""
     if current is None:
         return Ending.UNKNOWN
-    if current.state is TxnState.ONGOING and _names_the_open_one(current, pair):
+    if current.state is TxnState.ONGOING and _names_open_transaction(current, pair):
         return Ending.OPEN
     since, runs = _read(current)
     for run in reversed(runs):
@@ -122,7 +122,7 @@ def _ending_for(current: Transaction, pair: ProducerPair, outcome: int) -> Endin
     return Ending.COMMITTED if outcome == _Outcome.COMMITTED else Ending.UNKNOWN
 
 
-def _names_the_open_one(current: Transaction, pair: ProducerPair) -> bool:
+def _names_open_transaction(current: Transaction, pair: ProducerPair) -> bool:
     first, last = current.transaction_pair, current.client_pair
     return first <= pair <= last and pair.producer_id in (first.producer_id, last.producer_id)
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import File, changed_nothing
 from fencepost.broker.log.cleaning.cleaned_transactions import CleanedTransactions
-from fencepost.broker.log.cleaning.swap import announcing, announcing_indexes, discard, take_places
+from fencepost.broker.log.cleaning.swap import announcing, announcing_indexes, discard, replace_segments
 from fencepost.broker.log.layout import CLEANED, SWAP, CleanPoint
 from fencepost.broker.log.recovery import marker_in
 from fencepost.broker.log.results import CorruptSegment
@@ -294,7 +294,7 @@ class Compaction:
             yield from ()
 
         def take() -> Change[None]:
-            take_places(log.files, log.directory, base, [segment.base_offset for segment in group[1:]])
+            replace_segments(log.files, log.directory, base, [segment.base_offset for segment in group[1:]])
             yield partial(log.files.sync_directory, log.directory)
 
         def name() -> Change[None]:

@@ -18,7 +18,7 @@ from typing import Final
 
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import Files
-from fencepost.broker.log.batch_walk import ANYWHERE, BatchWalk, Hole, SegmentBounds, Whole
+from fencepost.broker.log.batch_walk import ANYWHERE, BatchWalk, DamagedRange, IntactBatch, SegmentBounds
 from fencepost.broker.log.layout import (
     CLEAN_POINT,
     CLEANED,
@@ -43,7 +43,7 @@ __all__ = [
     "finish",
     "finish_swaps",
     "read_clean_point",
-    "take_places",
+    "replace_segments",
     "write_clean_point",
 ]
 
@@ -73,7 +73,7 @@ def announcing(files: Files, directory: str, base_offset: int) -> Change[None]:
     yield partial(files.sync_directory, directory)
 
 
-def take_places(files: Files, directory: str, base_offset: int, others: Iterable[int]) -> None:
+def replace_segments(files: Files, directory: str, base_offset: int, others: Iterable[int]) -> None:
     """Remove the other segments that the new one replaces, and rename its indexes. Raises OSError."""
     stem = f"{directory}/{file_name(base_offset, '')}"
     for other in others:
@@ -92,7 +92,7 @@ def finish(files: Files, directory: str, base_offset: int, others: Iterable[int]
     `others`: base offsets of the other segments that it replaces.
     """
     stem = f"{directory}/{file_name(base_offset, '')}"
-    take_places(files, directory, base_offset, others)
+    replace_segments(files, directory, base_offset, others)
     files.sync_directory(directory)
     files.rename(stem + LOG + SWAP, stem + LOG)
     files.sync_directory(directory)
@@ -141,23 +141,23 @@ def _contents(files: Files, path: str, base_offset: int, bases: Collection[int])
     try:
         size = file.size()
         last = _last(BatchWalk(file, path, size, SegmentBounds(base_offset, ANYWHERE, ANYWHERE)).items(0, base_offset))
-        if isinstance(last, Hole) and last.end == size:
+        if isinstance(last, DamagedRange) and last.end == size:
             # Only the next segment can confirm the base offset of a last batch that follows a gap.
             ends = [base for base in bases if base > last.first_offset]
             walks = (BatchWalk(file, path, size, SegmentBounds(base_offset, end, ANYWHERE)) for end in sorted(ends))
             tails = (_last(walk.items(last.position, last.first_offset)) for walk in walks)
-            last = next((tail for tail in tails if isinstance(tail, Whole)), last)
+            last = next((tail for tail in tails if isinstance(tail, IntactBatch)), last)
         if last is None:
             return base_offset, "it is empty"
-        end = last.first_offset if isinstance(last, Hole) else last.header.last_offset + 1
+        end = last.first_offset if isinstance(last, DamagedRange) else last.header.last_offset + 1
         items = BatchWalk(file, path, size, SegmentBounds(base_offset, end, ANYWHERE)).items(0, base_offset)
-        holes = (item for item in items if isinstance(item, Hole))
+        holes = (item for item in items if isinstance(item, DamagedRange))
         return end, next((str(hole.error(path)) for hole in holes), None)
     finally:
         file.close()
 
 
-def _last(items: Iterator[Whole | Hole]) -> Whole | Hole | None:
+def _last(items: Iterator[IntactBatch | DamagedRange]) -> IntactBatch | DamagedRange | None:
     return next(iter(deque(items, maxlen=1)), None)
 
 
@@ -172,7 +172,7 @@ def _has_originals(files: Files, directory: str, base_offset: int, bases: Collec
     path = f"{directory}/{file_name(base_offset, LOG)}"
     file = files.open(path)
     items = BatchWalk(file, path, file.size(), SegmentBounds(base_offset, following, ANYWHERE)).items(0, base_offset)
-    is_whole = all(isinstance(item, Whole) for item in items)
+    is_whole = all(isinstance(item, IntactBatch) for item in items)
     file.close()
     return is_whole
 

@@ -30,7 +30,7 @@ __all__ = [
     "LastBatch",
     "ProducerRefusal",
     "ProducerState",
-    "Repeat",
+    "RepeatedBatch",
     "apply_batch",
     "apply_marker",
     "check_batch",
@@ -77,7 +77,7 @@ class BatchFacts(NamedTuple):
     transactional: bool
 
 
-class Repeat(NamedTuple):
+class RepeatedBatch(NamedTuple):
     """The batch is a duplicate: repeat the first answer."""
 
     batch: LastBatch
@@ -156,7 +156,7 @@ def check_batch(
     kafka_rules: bool = False,
     is_earlier: bool = False,
     awaited: tuple[int, int] | None = None,
-) -> Repeat | ProducerRefusal | None:
+) -> RepeatedBatch | ProducerRefusal | None:
     """Check a client's batch against the producer's state.
 
     Args:
@@ -169,7 +169,7 @@ def check_batch(
         awaited: The (epoch, sequence) of the producer's first batch that was refused while there was no topic.
 
     Returns:
-        None to append the batch; a Repeat for a duplicate; a ProducerRefusal.
+        None to append the batch; a RepeatedBatch for a duplicate; a ProducerRefusal.
     """
     epoch = batch.epoch
     if epoch < fenced_below:
@@ -231,11 +231,11 @@ def _check_unknown(
     )
 
 
-def _repeat(state: ProducerState, batch: BatchFacts) -> Repeat | None:
+def _repeat(state: ProducerState, batch: BatchFacts) -> RepeatedBatch | None:
     """Return the remembered batch with the same sequences, if any."""
     for remembered in state.batches:
         if remembered.first_sequence == batch.first_sequence and remembered.last_sequence == batch.last_sequence:
-            return Repeat(remembered)
+            return RepeatedBatch(remembered)
     return None
 
 

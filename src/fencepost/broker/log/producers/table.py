@@ -12,7 +12,7 @@ from fencepost.broker.log.producers.idempotence import (
     BatchFacts,
     ProducerRefusal,
     ProducerState,
-    Repeat,
+    RepeatedBatch,
     apply_batch,
     apply_marker,
     check_batch,
@@ -121,7 +121,7 @@ class ProducerTable:
 
     def check(
         self, state: ProducerState | None, facts: BatchFacts, *, produce_version: int, kafka_rules: bool
-    ) -> Repeat | ProducerRefusal | None:
+    ) -> RepeatedBatch | ProducerRefusal | None:
         """Check a client's batch. `state` is the result of `get`."""
         return check_batch(
             state,

@@ -9,7 +9,7 @@ from fencepost.broker.log.producers.idempotence import (
     BatchFacts,
     ProducerRefusal,
     ProducerState,
-    Repeat,
+    RepeatedBatch,
     apply_batch,
     apply_marker,
     check_batch,
@@ -54,7 +54,7 @@ TEN = [(10 * n, 10 * n + 9) for n in range(10)]  # sequences 0...99 in ten batch
 @pytest.mark.parametrize("number", range(5, 10))
 def test_one_of_the_last_five_batches_is_a_repeat_with_its_offset_and_timestamp(number: int) -> None:
     verdict = check_batch(appended(*TEN), facts(*TEN[number]))
-    assert isinstance(verdict, Repeat)
+    assert isinstance(verdict, RepeatedBatch)
     assert (verdict.batch.base_offset, verdict.batch.last_offset) == (10 * number, 10 * number + 9)
     assert verdict.batch.timestamp_ms == 1000 + number
 
@@ -153,7 +153,7 @@ def test_sequences_wrap_to_zero() -> None:
     across = appended((LAST - 9, LAST - 2), (LAST - 1, 1), (2, 3))
     assert across.last_sequence == 3
     assert code(across, facts(4, 4)) == 0
-    assert isinstance(check_batch(across, facts(LAST - 1, 1)), Repeat)
+    assert isinstance(check_batch(across, facts(LAST - 1, 1)), RepeatedBatch)
     assert code(across, facts(LAST, 0)) == 46
     assert code(across, facts(LAST - 10, LAST - 9)) == 45
 
@@ -184,7 +184,7 @@ def test_a_marker_with_a_bumped_epoch_restarts_sequences_and_one_without_does_no
     assert code(bumped, facts(0, 0, epoch=1, transactional=True)) == 0
     assert code(bumped, facts(0, 4, epoch=0, transactional=True)) == 47  # observed: dup after EndTxn v5
     assert code(same, facts(5, 5, transactional=True)) == 0
-    assert isinstance(check_batch(same, facts(0, 4, transactional=True)), Repeat)
+    assert isinstance(check_batch(same, facts(0, 4, transactional=True)), RepeatedBatch)
 
 
 @pytest.mark.parametrize(

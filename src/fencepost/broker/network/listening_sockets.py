@@ -13,17 +13,17 @@ from fencepost.broker.network.sockets import Server, listening_sockets
 from fencepost.broker.network.tls_sockets import TlsClientSocket
 from fencepost.broker.security.listeners import Listener
 
-__all__ = ["Doors"]
+__all__ = ["ListeningSockets"]
 
 
-class Doors:
+class ListeningSockets:
     """Accepts connections at listeners.
 
     The native module serves connections without TLS if it is usable. asyncio serves all others.
     """
 
     def __init__(self, server: Server, steady_ms: Callable[[], int]) -> None:
-        """Create closed doors. `steady_ms` is a monotonic clock."""
+        """Create without listeners. `steady_ms` is a monotonic clock."""
         self._server = server
         self._steady_ms = steady_ms
         self._accepting: list[asyncio.Server | NativeListener] = []
@@ -58,7 +58,7 @@ class Doors:
         host, port = listener.advertised
         listener.advertised = (host, port or listener.port)
 
-    def accept_no_more(self) -> None:
+    def stop_accepting(self) -> None:
         """Stop listening. Connections stay."""
         for each in self._accepting:
             each.close()
@@ -66,7 +66,7 @@ class Doors:
 
     def close(self) -> None:
         """Stop listening. Close the native sockets, whose connections must be closed already."""
-        self.accept_no_more()
+        self.stop_accepting()
         if self._native is not None:
             self._native.close()
             self._native = None

@@ -10,7 +10,7 @@ from fencepost.broker.disk.meta import META
 from fencepost.broker.disk.system_files import is_present
 from fencepost.broker.disk.two_copies import COPY
 
-__all__ = ["DirectoryGone", "DirectoryInUse", "check_place", "check_system", "lock_directory"]
+__all__ = ["DirectoryGone", "DirectoryInUse", "check_directory", "check_system", "lock_directory"]
 
 
 class DirectoryInUse(Exception):
@@ -53,7 +53,7 @@ def lock_directory(directory: str) -> int:
     return descriptor
 
 
-def check_place(directory: str, descriptor: int) -> None:
+def check_directory(directory: str, descriptor: int) -> None:
     """Raise DirectoryGone if the next start would not find the files written now.
 
     Open files accept writes after their names were removed. `descriptor` is the result of `lock_directory`.
