@@ -70,7 +70,7 @@ LONGEST = (
     "tests/conformance/test_recipes.py",
     "tests/spark/test_workers_killed.py",
     "tests/spark/test_pipeline.py",
-    "tests/spark/test_doors.py",
+    "tests/spark/test_entry_points.py",
     "tests/fuzz/test_broker_under_attack.py",
 )
 NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql", "browser", "kerberos", "librdkafka")

@@ -42,7 +42,7 @@ from fencepost.spark.sink import plan
 from fencepost.spark.sink.plan_steps import AbortOutcome
 from fencepost.spark.sink.runner import ClusterClient, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
-from tests.spark.hand_played import Bench
+from tests.spark.plan_by_hand import Bench
 from tests.support.apache_kafka import REFERENCE, VERSION, ApacheKafka
 from tests.support.older_kafka import OlderKafka, version
 from tests.support.raw_client import RawClient

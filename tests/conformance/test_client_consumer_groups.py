@@ -16,7 +16,7 @@ import fencepost
 from fencepost.client.types import RebalanceListener
 from fencepost.errors import GroupConfigurationError, GroupFencedError
 from tests.support.brokers import BrokerUnderTest
-from tests.support.consumers import Diary, fill, poll_until, poll_values, shared_out
+from tests.support.consumers import RebalanceLog, fill, poll_until, poll_values, shared_out
 
 TP = fencepost.TopicPartition
 
@@ -108,7 +108,7 @@ def test_what_stays_is_read_on_while_the_group_rebalances(
     topic, group = broker.name("t"), broker.name("g")
     admin.create_topic(topic, 6)
     fill(broker, topic, 60, 6)
-    diaries = [Diary(), Diary()]
+    diaries = [RebalanceLog(), RebalanceLog()]
     first = closing.enter_context(member(broker, group, {**settings, "enable_auto_commit": True}))
     first.subscribe([topic], diaries[0])
     assert sorted(poll_values(first, 60)) == list(range(60))
@@ -169,7 +169,7 @@ def test_a_static_member_comes_back_to_what_it_had(
     """group_instance_id: close and return within the session move nothing (KIP-345; KIP-848's epoch -2)."""
     topic, group = broker.name("t"), broker.name("g")
     admin.create_topic(topic, 4)
-    diary = Diary()
+    diary = RebalanceLog()
     stays = closing.enter_context(member(broker, group, {**settings, "group_instance_id": "stays"}))
     leaves = member(broker, group, {**settings, "group_instance_id": "leaves"})
     stays.subscribe([topic], diary)
@@ -302,7 +302,7 @@ def test_who_does_not_poll_loses_its_partitions(
     topic, group = broker.name("t"), broker.name("g")
     admin.create_topic(topic, 2)
     fill(broker, topic, 10, 2)
-    diary = Diary()
+    diary = RebalanceLog()
     late = closing.enter_context(member(broker, group, {**settings, "max_poll_interval_ms": 3000}))
     late.subscribe([topic], diary)
     poll_values(late, 10)

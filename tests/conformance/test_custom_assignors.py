@@ -17,7 +17,7 @@ from fencepost import Assignment, GroupMetadata, Subscription, TopicPartition
 from fencepost.errors import GroupConfigurationError
 from tests.conformance.test_client_consumer_groups import Stranger, member
 from tests.support.brokers import BrokerUnderTest
-from tests.support.consumers import Diary, fill, poll_until, poll_values
+from tests.support.consumers import RebalanceLog, fill, poll_until, poll_values
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_group_with_a_custom_assignor(
     topic, group = broker.name("t"), broker.name("g")
     admin.create_topic(topic, 4)
     fill(broker, topic, 40, 4)
-    strategies, diary = [kind(4), kind(1)], Diary()
+    strategies, diary = [kind(4), kind(1)], RebalanceLog()
     first, second = (
         closing.enter_context(
             member(broker, group, {"partition_assignment_strategy": [one], "enable_auto_commit": True})

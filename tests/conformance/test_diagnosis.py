@@ -29,7 +29,7 @@ from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.plan_steps import PreparedTask
 from tests.conformance.conftest import SETTINGS
 from tests.conformance.test_client_quotas import alter
-from tests.spark.hand_played import Bench
+from tests.spark.plan_by_hand import Bench
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.certificates import Authority

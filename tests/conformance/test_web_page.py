@@ -17,7 +17,7 @@ from fencepost.client.admin import Acl, AclOperation, ResourceType
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import Isolation
 from fencepost_lab.torture.broker_process import BrokerProcess
-from tests.spark.hand_played import Bench
+from tests.spark.plan_by_hand import Bench
 from tests.support.brokers import BrokerUnderTest
 from tests.support.chromium import chromium
 from tests.support.markers import wait_for_markers

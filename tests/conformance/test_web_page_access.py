@@ -10,7 +10,7 @@ import pytest
 
 import fencepost
 from tests.conformance.test_web_page import browser, prepare, sees, serve, show
-from tests.spark.hand_played import Bench
+from tests.spark.plan_by_hand import Bench
 from tests.support.axe import violations
 from tests.support.sink_abilities import KEEPING
 

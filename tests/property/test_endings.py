@@ -42,7 +42,7 @@ FOREIGN = ProducerPair(999, 3)
 
 
 @dataclass(frozen=True)
-class Story:
+class HistoryBuilder:
     """One id and what is known of it. `names`: per pair the numbers of the transactions that it names."""
 
     state: Transaction | None = None
@@ -62,7 +62,7 @@ class Story:
         return dict(self.names)
 
 
-def allocator(story: Story) -> tuple[Callable[[], int], Callable[[], int]]:
+def allocator(story: HistoryBuilder) -> tuple[Callable[[], int], Callable[[], int]]:
     """Gives out producer ids; the second tells how many were."""
     given = [story.allocated]
 
@@ -73,7 +73,7 @@ def allocator(story: Story) -> tuple[Callable[[], int], Callable[[], int]]:
     return allocate, lambda: given[0]
 
 
-def with_names(story: Story, *pairs: ProducerPair, number: int | None = None) -> Story:
+def with_names(story: HistoryBuilder, *pairs: ProducerPair, number: int | None = None) -> HistoryBuilder:
     names = story.named()
     for pair in pairs:
         known = names.get(pair, ())
@@ -81,14 +81,14 @@ def with_names(story: Story, *pairs: ProducerPair, number: int | None = None) ->
     return replace(story, names=tuple(sorted(names.items())))
 
 
-def carried_out(story: Story, result: Result[Any], step: str, allocated: int) -> Story:
+def carried_out(story: HistoryBuilder, result: Result[Any], step: str, allocated: int) -> HistoryBuilder:
     state = story.state
     for record in result.records:
         state = record.transaction
     return replace(story, state=state, allocated=allocated, told=(*story.told, step))
 
 
-def decided(story: Story, how: Ending) -> Story:
+def decided(story: HistoryBuilder, how: Ending) -> HistoryBuilder:
     """The open transaction has been prepared to end so; its markers are written after everybody has asked."""
     check(replace(story, ended=(*story.ended[:-1], how)))
     current = story.state
@@ -98,13 +98,13 @@ def decided(story: Story, how: Ending) -> Story:
     return with_names(done, after(done).client_pair)
 
 
-def after(story: Story) -> Transaction:
+def after(story: HistoryBuilder) -> Transaction:
     if story.state is None:
         raise AssertionError(story.told)
     return story.state
 
 
-def claim(story: Story, pair: ProducerPair, *, keep: bool, two_phase: bool = True) -> Story | None:
+def claim(story: HistoryBuilder, pair: ProducerPair, *, keep: bool, two_phase: bool = True) -> HistoryBuilder | None:
     allocate, allocated = allocator(story)
     request = InitRequest(NAME, 60_000, pair, 6, enable_two_phase=two_phase, keep_prepared=keep)
     result = decide_init.init_producer_id(story.now_ms, CONFIG, story.state, request, allocate)
@@ -117,7 +117,7 @@ def claim(story: Story, pair: ProducerPair, *, keep: bool, two_phase: bool = Tru
     return with_names(next_story, after(next_story).client_pair, number=number)
 
 
-def write(story: Story) -> Story | None:
+def write(story: HistoryBuilder) -> HistoryBuilder | None:
     if story.state is None:
         return None
     pair = story.state.client_pair
@@ -128,7 +128,7 @@ def write(story: Story) -> Story | None:
     return with_names(replace(begun, ended=(*begun.ended, Ending.OPEN)), pair, number=len(begun.ended))
 
 
-def end(story: Story, pair: ProducerPair, *, commit: bool, version: int) -> Story | None:
+def end(story: HistoryBuilder, pair: ProducerPair, *, commit: bool, version: int) -> HistoryBuilder | None:
     allocate, allocated = allocator(story)
     was_open = story.state is not None and story.state.state is TxnState.ONGOING
     request = EndRequest(NAME, pair, commit, version)
@@ -147,7 +147,7 @@ def end(story: Story, pair: ProducerPair, *, commit: bool, version: int) -> Stor
     return with_names(next_story, after(next_story).client_pair)
 
 
-def time_out(story: Story) -> Story | None:
+def time_out(story: HistoryBuilder) -> HistoryBuilder | None:
     if story.state is None or story.state.deadline_ms is None:
         return None
     allocate, allocated = allocator(story)
@@ -155,14 +155,14 @@ def time_out(story: Story) -> Story | None:
     return decided(carried_out(story, result, "time out", allocated()), Ending.TIMED_OUT)
 
 
-def expire(story: Story) -> Story | None:
+def expire(story: HistoryBuilder) -> HistoryBuilder | None:
     if story.state is None or decide_end.expired(story.state) is None:
         return None
     gone = (*story.before, *(pair for pair, _ in story.names))
     return replace(story, state=None, names=(), ended=(), before=gone, told=(*story.told, "expire"))
 
 
-def steps(story: Story, end_versions: tuple[int, ...]) -> Iterator[Story | None]:
+def steps(story: HistoryBuilder, end_versions: tuple[int, ...]) -> Iterator[HistoryBuilder | None]:
     yield claim(story, NO_PAIR, keep=False, two_phase=False)
     yield claim(story, NO_PAIR, keep=True)
     if story.state is not None:
@@ -177,7 +177,7 @@ def steps(story: Story, end_versions: tuple[int, ...]) -> Iterator[Story | None]
     yield expire(story)
 
 
-def expected(story: Story, pair: ProducerPair) -> set[Ending]:
+def expected(story: HistoryBuilder, pair: ProducerPair) -> set[Ending]:
     """Return the possible answers about the pair."""
     if story.state is None or pair not in story.named():
         return {Ending.UNKNOWN}
@@ -203,7 +203,7 @@ def forms(state: Transaction | None) -> Iterator[Transaction | None]:
         yield packed.get(NAME)
 
 
-def check(story: Story) -> None:
+def check(story: HistoryBuilder) -> None:
     for state in forms(story.state):
         assert state == story.state, story.told
         for pair in (FOREIGN, *story.before, *(pair for pair, _ in story.names)):
@@ -211,10 +211,10 @@ def check(story: Story) -> None:
             assert endings.ending_of(state, pair) in allowed, (*story.told, pair, expected(story, pair))
 
 
-def beginning(epoch: int) -> Story:
+def beginning(epoch: int) -> HistoryBuilder:
     """An id with this epoch."""
     pair = ProducerPair(1, epoch)
-    story = claim(Story(), NO_PAIR, keep=False)
+    story = claim(HistoryBuilder(), NO_PAIR, keep=False)
     if story is None:
         raise AssertionError
     state = replace(after(story), producer_epoch=epoch, endings=endings.begin(pair))
@@ -225,7 +225,7 @@ def search(depth: int, *, epoch: int, end_versions: tuple[int, ...] = (5,), may_
     """The number of different stories of this length."""
     stories = {replace(beginning(epoch), may_forget=may_forget, old_clients=4 in end_versions)}
     for _ in range(depth):
-        found: dict[Any, Story] = {}
+        found: dict[Any, HistoryBuilder] = {}
         for story in stories:
             for following in steps(story, end_versions):
                 if following is None:

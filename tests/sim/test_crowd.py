@@ -16,7 +16,7 @@ from fencepost_lab.check.actors.crowd import (
     SendersLife,
     judge_readers,
     judge_senders,
-    together,
+    run_all,
 )
 from fencepost_lab.check.history import RecordRead
 from fencepost_lab.check.options import Profile, SimulationOptions
@@ -102,7 +102,7 @@ def test_a_process_that_ends_at_once_leaves_no_coroutine_behind() -> None:
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        waiting = together(process, [work, work])
+        waiting = run_all(process, [work, work])
         waiting.send(None)
         waiting.close()
         assert len(spawned) == 2

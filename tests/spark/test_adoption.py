@@ -34,8 +34,8 @@ from fencepost.spark.sink.plan_steps import PreparedTask, SkippedTask
 from fencepost.spark.sink.runner import ClusterClient, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.sink.writer import StreamWriter
-from tests.spark.hand_played import decide
 from tests.spark.moved_query import COLUMNS, Query, forget
+from tests.spark.plan_by_hand import decide
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.readme import ROOT
 from tests.unit.spark import adoption_files as files

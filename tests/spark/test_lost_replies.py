@@ -15,7 +15,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.client.net.connection import BrokerConnection
 from fencepost.errors import DisconnectedError, KafkaError
 from fencepost.spark.sink import plan, plan_steps
-from tests.spark.hand_played import Bench
+from tests.spark.plan_by_hand import Bench
 from tests.support.sink_abilities import KEEPING
 
 REQUESTS = {

@@ -21,7 +21,7 @@ from fencepost.spark.sink.decision import Content
 from fencepost.spark.sink.plan_steps import AbortOutcome
 from fencepost.spark.sink.repair import settle_lost_batch
 from fencepost.spark.sink.runner import resolve_sink
-from tests.spark.hand_played import Bench
+from tests.spark.plan_by_hand import Bench
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.older_kafka import OlderKafka
 from tests.support.sink_abilities import KEEPING, ONE_PHASE, TWO_PHASE, VERSION_0

@@ -22,7 +22,7 @@ from fencepost.spark.sink.plan_steps import PreparedTask, SkippedTask
 from fencepost.spark.sink.repair import settle_lost_batch
 from fencepost.spark.sink.runner import ClusterClient, resolve_sink
 from fencepost.spark.sink.writer import BatchWriter, SinkWriter, StreamWriter
-from tests.spark.hand_played import decide
+from tests.spark.plan_by_hand import decide
 from tests.support.commands import Commands
 
 COLUMNS = [("value", "string")]

@@ -12,7 +12,7 @@ from fencepost.errors import AuthorizationError
 from fencepost.spark.errors import DecisionRefusedError
 from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
-from tests.spark.hand_played import Bench
+from tests.spark.plan_by_hand import Bench
 from tests.support.sink_abilities import KEEPING, ONE_PHASE
 
 USERS = {"admin": "a", "sink": "s"}

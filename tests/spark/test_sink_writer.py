@@ -37,7 +37,7 @@ from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.sink.writer import BatchWriter, SinkWriter, StreamWriter, TaskMessage
 from fencepost.spark.source.batch import BatchReader
 from fencepost.spark.source.reader import StreamReader
-from tests.spark.hand_played import decide
+from tests.spark.plan_by_hand import decide
 
 COLUMNS = [("key", "string"), ("value", "string")]
 QUERY = "5b91-query"

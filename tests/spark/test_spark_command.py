@@ -20,7 +20,7 @@ from fencepost.errors import ConfigurationError, PreparedTransactionLostError
 from fencepost.spark import settle_lost_batch
 from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.writer import StreamWriter
-from tests.spark.hand_played import Bench
+from tests.spark.plan_by_hand import Bench
 from tests.spark.test_sink_writer import COLUMNS, rows
 from tests.support.readme import ROOT
 from tests.support.sink_abilities import KEEPING

@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.broker.embedded import Broker
 from fencepost.spark.sink import names, plan, plan_steps
-from tests.spark.hand_played import Bench
+from tests.spark.plan_by_hand import Bench
 from tests.support.sink_abilities import KEEPING, ONE_PHASE
 
 

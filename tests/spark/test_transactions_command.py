@@ -21,7 +21,7 @@ from fencepost.spark.errors import UnfinishedSinkError
 from fencepost.spark.sink import names, plan, plan_steps, wire
 from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.runner import resolve_sink
-from tests.spark.hand_played import Bench
+from tests.spark.plan_by_hand import Bench
 from tests.support.older_kafka import OlderKafka
 from tests.support.sink_abilities import KEEPING, ONE_PHASE
 

@@ -51,7 +51,7 @@ def shared_out(consumers: Sequence[fencepost.Consumer], partitions: int) -> bool
     return sum(sizes) == len(together) == partitions and max(sizes) - min(sizes) <= 1
 
 
-class Diary(RebalanceListener):
+class RebalanceLog(RebalanceListener):
     """Writes down what it is told."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from fencepost.cli.transaction_view import Session, open_session
 from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError
 from fencepost.extras import require
-from fencepost.spark.adoption.plans import Begun, Move, begins_unknown
+from fencepost.spark.adoption.plans import Begun, MoveRecords, begins_unknown
 from fencepost.spark.adoption.refusals import UndecidedBatchError
 from fencepost.spark.options import milliseconds
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
@@ -170,7 +170,7 @@ def _carry_out_move(found: PlannedMove, done: str, *, dry_run: bool, yes: bool, 
         print_line(f"{outcome}. {_next(found, move)}" if not dry_run or is_written else "dry run: nothing was written")
 
 
-def _next(found: PlannedMove, move: Move | None) -> str:
+def _next(found: PlannedMove, move: MoveRecords | None) -> str:
     if found.is_release:
         return "Start the query with format('kafka') at source and sink, and the same checkpointLocation"
     if move is None or found.sink is None:
@@ -225,7 +225,7 @@ def _writes(found: PlannedMove) -> str:
     return f"the brokers know {counted_noun(found.writes.producers, 'producer')} of the output, {when}; "
 
 
-def _facts(found: PlannedMove, move: Move | None, outcome: str) -> dict[str, Any]:
+def _facts(found: PlannedMove, move: MoveRecords | None, outcome: str) -> dict[str, Any]:
     checkpoint, sink = found.checkpoint, found.sink
     decision = None if move is None else move.decision
     beginning = None if move is None else move.beginning

@@ -45,7 +45,7 @@ Sink = Annotated[str, typer.Argument(callback=sink_named, help="The sink's name:
 States = dict[Winner, WinnerState]
 
 
-class Lost(Enum):
+class LostBatchChoice(Enum):
     """The user's choice for a batch that is lost in part."""
 
     ACCEPT = "accept"
@@ -232,7 +232,7 @@ def forget(
     sink: Sink,
     query: Annotated[str, typer.Option(callback=named, help="The query's id; `decisions` shows it.")],
     lost: Annotated[
-        Lost | None,
+        LostBatchChoice | None,
         typer.Option(
             help="accept: the query continues after the batch, without the lost rows. again: it writes the whole batch "
             "again, and its committed rows are in the topic twice.",
@@ -278,29 +278,29 @@ def forget(
     for word, ids in (("committed", settled.committed), ("lost", settled.lost), ("unknown", settled.unknown)):
         for transactional_id in ids:
             print_line(f"{word} {transactional_id}")
-    goes_on = "continues after it" if chosen is Lost.ACCEPT else "writes all of it again"
+    goes_on = "continues after it" if chosen is LostBatchChoice.ACCEPT else "writes all of it again"
     counts = f"{len(settled.committed)} committed, {len(settled.lost)} lost"
     counts += f", {len(settled.unknown)} unknown" if settled.unknown else ""
     sys.stdout.write(f"batch {settled.decision.batch_id}: {counts}; the query {goes_on}\n")
 
 
-def _asked() -> Lost:
+def _asked() -> LostBatchChoice:
     with paused():
         answer = typer.prompt("accept or again?", err=True)
-    if answer not in {kind.value for kind in Lost}:
+    if answer not in {kind.value for kind in LostBatchChoice}:
         refuse(f"{answer!r} is neither accept nor again: nothing was done")
-    return Lost(answer)
+    return LostBatchChoice(answer)
 
 
-def _check(decision: Decision, states: States, chosen: Lost) -> None:
-    if chosen is Lost.AGAIN and not {WinnerState.LOST, WinnerState.UNKNOWN} & set(states.values()):
+def _check(decision: Decision, states: States, chosen: LostBatchChoice) -> None:
+    if chosen is LostBatchChoice.AGAIN and not {WinnerState.LOST, WinnerState.UNKNOWN} & set(states.values()):
         refuse(f"no transaction of batch {decision.batch_id} is lost: written again, all its rows would be there twice")
 
 
-def _question(decision: Decision, states: States, chosen: Lost) -> str:
+def _question(decision: Decision, states: States, chosen: LostBatchChoice) -> str:
     count = Counter(states.values())
     what = f"Continue after batch {decision.batch_id}"
-    if chosen is Lost.ACCEPT:
+    if chosen is LostBatchChoice.ACCEPT:
         lost, unknown = count[WinnerState.LOST], count[WinnerState.UNKNOWN]
         parts = [f"{lost} lost transactions"] if lost else []
         parts += [f"{counted_noun(unknown, 'transaction')} that may be lost"] if unknown else []

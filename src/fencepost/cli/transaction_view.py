@@ -13,7 +13,7 @@ from fencepost.cli.diagnosis.cluster_snapshot import Calls, ClusterSnapshot, Sna
 from fencepost.cli.hidden import hides
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
-from fencepost.client.diagnosis.collecting import Bounds
+from fencepost.client.diagnosis.collecting import CollectionLimits
 from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS, OPEN_STATES, is_two_phase, partition_name
 from fencepost.errors import ConfigurationError, UnsupportedVersionError
 from fencepost.protocol.codes import describe as describe_code
@@ -177,7 +177,9 @@ class Session:
         """Return these parts of the facts about the cluster. Raises KafkaError if no broker answers."""
         patience_ms = int(PATIENCE_MS)
         calls = Calls(self.link.admin.cluster, patience_ms)
-        collector = SnapshotCollector(calls, self._topic, patience_ms, timeout_ms=2 * patience_ms, bounds=Bounds())
+        collector = SnapshotCollector(
+            calls, self._topic, patience_ms, timeout_ms=2 * patience_ms, bounds=CollectionLimits()
+        )
         return self.link.io.run(collector.collect(parts))
 
 

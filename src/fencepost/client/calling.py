@@ -60,7 +60,7 @@ class Caller(Protocol):
         ...
 
 
-class CallHere:
+class InlineCaller:
     """Runs jobs at once, in the runtime."""
 
     waits = "the event loop stands still while it runs"

@@ -6,7 +6,7 @@ import argparse
 import time
 from random import Random
 
-from tests.support.fuzz.runs import attack_broker, lie_to_clients
+from tests.support.fuzz.runs import attack_broker, mutate_responses
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
         if options.victim == "broker":
             report = attack_broker(seed, deeds=size.choice((300, 1_000, 3_000)), crowd=size.choice((500, 2_000, 9_000)))
         else:
-            report = lie_to_clients(seed, applications=100)
+            report = mutate_responses(seed, applications=100)
         taken = f"{report.taken_bytes >> 20} MiB taken, {report.transactions} transactions beside it"
         print(f"seed {seed}: {taken}, {dict(report.happened)}", flush=True)
         seed += 1

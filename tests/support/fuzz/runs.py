@@ -13,12 +13,12 @@ from fencepost.broker.embedded import Broker
 from fencepost.errors import KafkaError
 from tests.support.fuzz.broker_side import Attacker, descriptors, prepare
 from tests.support.fuzz.client_side import APPLICATIONS, Application
-from tests.support.fuzz.lying_broker import LyingBrokers
+from tests.support.fuzz.mutating_broker import MutatingBrokers
 from tests.support.fuzz.neighbour import Neighbour
 from tests.support.fuzz.requests import Requests
 from tests.support.fuzz.watch import Watch
 
-__all__ = ["BROKER_BYTES", "CLIENT_BYTES", "Report", "attack_broker", "lie_to_clients"]
+__all__ = ["BROKER_BYTES", "CLIENT_BYTES", "Report", "attack_broker", "mutate_responses"]
 
 MIB = 1 << 20
 UNREAD_BYTES = 64 * MIB
@@ -91,7 +91,7 @@ def attack_broker(seed: int, *, deeds: int = 300, crowd: int = 1_000, only: str 
     return report
 
 
-def lie_to_clients(seed: int, *, applications: int = 40, only: Sequence[Application] = APPLICATIONS) -> Report:
+def mutate_responses(seed: int, *, applications: int = 40, only: Sequence[Application] = APPLICATIONS) -> Report:
     """So many applications, a few at a time, each with a lying broker of its own. Raises AssertionError when one gets
     anything but a KafkaError, does not come to an end, or harms one that works with the honest broker.
     """
@@ -101,7 +101,7 @@ def lie_to_clients(seed: int, *, applications: int = 40, only: Sequence[Applicat
         Broker({"group.initial.rebalance.delay.ms": 0}) as broker,
     ):
         prepare(broker.bootstrap_servers)
-        with Neighbour(broker) as neighbour, LyingBrokers(broker.bootstrap_servers) as liars:
+        with Neighbour(broker) as neighbour, MutatingBrokers(broker.bootstrap_servers) as liars:
             victims = [Victim(seed * 100_000 + number, only, liars, running) for number in range(applications)]
             for victim in victims:
                 if not running.acquire(timeout=HANGS_S):
@@ -125,7 +125,9 @@ def lie_to_clients(seed: int, *, applications: int = 40, only: Sequence[Applicat
 class Victim(Thread):
     """An application with a broker that lies. `told`: how it ended; `defect`: with what, if that was no KafkaError."""
 
-    def __init__(self, seed: int, applications: Sequence[Application], liars: LyingBrokers, running: Semaphore) -> None:
+    def __init__(
+        self, seed: int, applications: Sequence[Application], liars: MutatingBrokers, running: Semaphore
+    ) -> None:
         random = Random(seed)
         self.application = random.choice(applications)
         super().__init__(name=f"{self.application.__name__} of seed {seed}", daemon=True)

@@ -13,8 +13,8 @@ from fencepost_lab.check.history.file import COMMON, VERSION_LINE, lines_of, ope
 from fencepost_lab.check.history.model import History, InvalidHistory
 from fencepost_lab.check.history.operations import KINDS, Operation, OperationResult, Send
 from fencepost_lab.check.history.recorder import Recorder
+from tests.support.history_builder import HistoryBuilder
 from tests.support.readme import ROOT
-from tests.support.story import Story
 from tests.unit.check import test_checks
 
 EVENT_FIELDS = {"time_ms", "process", "op", "type", "f"}
@@ -26,8 +26,8 @@ def ends(operation: Operation) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("planted", [case[1] for case in test_checks.CASES], ids=lambda value: value.__name__)
-def test_what_is_written_is_read_again(planted: test_checks.Tale) -> None:
-    story = Story()
+def test_what_is_written_is_read_again(planted: test_checks.FencingHistory) -> None:
+    story = HistoryBuilder()
     planted(story)
     lines = list(lines_of(story.recorder.operations))
     read = list(operations_of(lines))

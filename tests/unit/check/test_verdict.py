@@ -12,12 +12,12 @@ from fencepost.cli.main import main
 from fencepost_lab.check.history.file import VERSION_LINE, lines_of
 from fencepost_lab.check.report.timeline import MOST_BARS, page
 from fencepost_lab.check.report.verdict import judge, text_of
-from tests.support.story import Story
+from tests.support.history_builder import HistoryBuilder
 
 
-def losing(values: int) -> Story:
+def losing(values: int) -> HistoryBuilder:
     """A zombie's commit, and so many values that are gone."""
-    story = Story()
+    story = HistoryBuilder()
     story.init("old")
     story.begin("t1", "old")
     story.send("a", "t1", process="old")
@@ -29,7 +29,7 @@ def losing(values: int) -> Story:
     return story
 
 
-def written(story: Story, folder: Path) -> str:
+def written(story: HistoryBuilder, folder: Path) -> str:
     path = folder / "history.jsonl"
     path.write_text("\n".join(lines_of(story.recorder.operations)) + "\n")
     return str(path)
@@ -70,7 +70,7 @@ def test_the_page_is_whole_and_shows_each_operation_of_an_anomaly() -> None:
 
 
 def test_a_clean_history_is_status_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    story = Story()
+    story = HistoryBuilder()
     story.whole("t1", "ab")
     story.read("a@0 b@1")
     assert status_of(written(story, tmp_path)) == 0
@@ -87,7 +87,7 @@ def test_anomalies_are_status_1_and_drawn(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_history_in_which_nobody_reads_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    story = Story()
+    story = HistoryBuilder()
     story.whole("t1", "ab")
     assert status_of(written(story, tmp_path)) == 1
     assert "nobody read anything" in capsys.readouterr().out

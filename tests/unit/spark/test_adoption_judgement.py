@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fencepost.spark.adoption.judgement import Rows, Tail, compare, missing, without_rows
+from fencepost.spark.adoption.judgement import OutputTail, Rows, compare, missing, without_rows
 from fencepost.spark.adoption.verdict import BatchVerdict
 
 NOTHING, WHOLE, PARTLY, UNDECIDED = (
@@ -23,8 +23,10 @@ def rows(*numbers: int) -> Rows:
     return Rows.of([np.array(numbers, np.uint64)])
 
 
-def tail(after: Rows, around: Rows | None = None, *, deleted: tuple[str, ...] = (), keeps_all: bool = True) -> Tail:
-    return Tail(after, rows() if around is None else around, deleted, keeps_all)
+def tail(
+    after: Rows, around: Rows | None = None, *, deleted: tuple[str, ...] = (), keeps_all: bool = True
+) -> OutputTail:
+    return OutputTail(after, rows() if around is None else around, deleted, keeps_all)
 
 
 BATCH = rows(1, 2, 2, 3)
@@ -56,7 +58,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("end", "others_write", "verdict", "words"), CASES)
-def test_cases(end: Tail, others_write: bool, verdict: BatchVerdict, words: str) -> None:
+def test_cases(end: OutputTail, others_write: bool, verdict: BatchVerdict, words: str) -> None:
     found, why = compare(BATCH, end, others_write=others_write)
     assert found is verdict and words in why
 

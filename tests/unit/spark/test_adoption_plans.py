@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from fencepost.spark.adoption.checkpoint import Checkpoint, parse
-from fencepost.spark.adoption.plans import Begun, Move, SinkFacts, adoption, needs_judging, release
+from fencepost.spark.adoption.plans import Begun, MoveRecords, SinkFacts, adoption, needs_judging, release
 from fencepost.spark.adoption.refusals import AdoptionRefusedError, UndecidedBatchError
 from fencepost.spark.adoption.verdict import BatchVerdict
 from fencepost.spark.sink.decision import Beginning, Content, Decision, decode_value, encode_value
@@ -32,7 +32,7 @@ class Topic:
 
     sink: SinkFacts = field(default_factory=lambda: SinkFacts(SINK))
 
-    def write(self, move: Move, records: int = 2) -> None:
+    def write(self, move: MoveRecords, records: int = 2) -> None:
         """The first so many of the records; a kill comes then."""
         if move.decision is not None and records > 0:
             assert decode_value(encode_value(move.decision)) == move.decision
@@ -61,7 +61,7 @@ def adopted(
     verdict: BatchVerdict | None = None,
     begun: Begun | None = None,
     content: bool = True,
-) -> Move:
+) -> MoveRecords:
     judged = VERDICTS[verdict] if verdict is not None and needs_judging(found, topic.sink, TOPICS) else None
     return adoption(found, topic.sink, judged, begun, CONTENT if content else None, ABOUT, TOPICS)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaTimeoutError
 from fencepost.spark.sink.decision import Pair
-from fencepost.spark.source.held_back import Holder, StalledPartition, Watch, describe_holder
+from fencepost.spark.source.held_back import Holder, StalledPartition, StallWatch, describe_holder
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_it_is_told_after_a_minute_and_every_minute_and_when_it_is_over() -> None:
-    watch = Watch()
+    watch = StallWatch()
     high = {A: 9, B: 9}
     told_at = [
         at
@@ -26,13 +26,13 @@ def test_it_is_told_after_a_minute_and_every_minute_and_when_it_is_over() -> Non
 
 
 def test_how_long_is_an_option() -> None:
-    watch = Watch(5000)
+    watch = StallWatch(5000)
     told_at = [at for at in range(0, 80, 4) if watch.update(at, {A: 5}, {A: 9})[0]]
     assert told_at == [8, 68]  # and again each minute
 
 
 def test_what_has_nothing_behind_it_or_goes_on_does_not_stand_still() -> None:
-    watch = Watch()
+    watch = StallWatch()
     for at in range(0, 1000, 40):
         assert watch.update(at, {A: 5, B: at}, {A: 5, B: at + 3}) == ([], [])
     # Since when somebody waits, and not since when nothing was written.

@@ -1,7 +1,7 @@
 """Producers and consumers of the workload behind one interface: this project's and librdkafka's.
 
-A failed call raises MustAbort (the client can continue after an abort) or MustEnd (a new client is needed), with the
-client's error message. The call may have taken effect unless the exception is `certain`.
+A failed call raises AbortableFailure (the client can continue after an abort) or FatalFailure (a new client is needed),
+with the client's error message. The call may have taken effect unless the exception is `certain`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fencepost_lab.check.history.operations import Position, RecordRun
 from fencepost_lab.check.transactional_id_recorder import reports_fencing
 from fencepost_lab.torture.access import Access, librdkafka_settings
 
-__all__ = ["CLIENTS", "ClientFailed", "ConsumerFace", "MustEnd", "OnResult", "ProducerFace", "needs", "ours"]
+__all__ = ["CLIENTS", "ClientFailed", "ConsumerDriver", "FatalFailure", "OnResult", "ProducerDriver", "needs", "ours"]
 
 PATIENCE_S = 20.0
 REQUEST_TIMEOUT_MS = 4_000
@@ -48,15 +48,15 @@ class ClientFailed(Exception):
         self.committed = committed
 
 
-class MustAbort(ClientFailed):
+class AbortableFailure(ClientFailed):
     """The client can continue after an abort."""
 
 
-class MustEnd(ClientFailed):
+class FatalFailure(ClientFailed):
     """A new client is needed."""
 
 
-class ConsumerFace(Protocol):
+class ConsumerDriver(Protocol):
     """A consumer. `poll` calls `rebalanced` after a change of the assignment."""
 
     def subscribe(self, topic: str, rebalanced: Callable[[], None]) -> None: ...
@@ -68,7 +68,7 @@ class ConsumerFace(Protocol):
     def close(self) -> None: ...
 
 
-class ProducerFace(Protocol):
+class ProducerDriver(Protocol):
     """A producer. It is transactional if created with an id."""
 
     def init(self) -> None: ...
@@ -99,16 +99,16 @@ def ours(call: Callable[[], T]) -> T:
     try:
         return call()
     except (AbortableError, TransactionCommitFailedError) as error:
-        raise MustAbort(error, fenced=reports_fencing(error)) from error
+        raise AbortableFailure(error, fenced=reports_fencing(error)) from error
     except fencepost.errors.TransactionCommittedError as error:
-        raise MustEnd(error, committed=True) from error
+        raise FatalFailure(error, committed=True) from error
     except fencepost.errors.PreparedTransactionLostError as error:
-        raise MustEnd(error, certain=True) from error
+        raise FatalFailure(error, certain=True) from error
     except KafkaError as error:
-        raise MustEnd(error, fenced=reports_fencing(error)) from error
+        raise FatalFailure(error, fenced=reports_fencing(error)) from error
 
 
-class OurProducer:
+class FencepostProducer:
     def __init__(self, access: Access, transactional_id: str | None, *, two_phase_commit: bool = False) -> None:
         fixed = {
             "transactional_id": transactional_id,
@@ -145,7 +145,7 @@ class OurProducer:
             if not isinstance(failed.__cause__, ProduceFailedError):  # each record reports its own failure
                 raise
 
-    def send_offsets(self, offsets: list[Position], consumer: OurConsumer) -> None:
+    def send_offsets(self, offsets: list[Position], consumer: FencepostConsumer) -> None:
         positions = {fencepost.TopicPartition(topic, partition): offset for topic, partition, offset in offsets}
         ours(lambda: self.producer.send_offsets_to_transaction(positions, consumer.consumer.group_metadata()))
 
@@ -159,7 +159,7 @@ class OurProducer:
         ours(lambda: self.producer.close(5_000))
 
 
-class OurConsumer:
+class FencepostConsumer:
     def __init__(self, access: Access, group: str | None, isolation: str) -> None:
         fixed = {
             "group_id": group,
@@ -228,7 +228,7 @@ def _theirs(call: Callable[[], T]) -> T:
                 continue
             _raise_theirs(error, abortable=bool(what.txn_requires_abort()))
         except SystemError as error:  # confluent-kafka's report of a fatal error among delivery reports
-            raise MustEnd(error) from error
+            raise FatalFailure(error) from error
 
 
 def _raise_theirs(error: Exception, *, abortable: bool) -> NoReturn:
@@ -236,11 +236,11 @@ def _raise_theirs(error: Exception, *, abortable: bool) -> NoReturn:
 
     fenced = error.args[0].code() in (Theirs._FENCED, Theirs.PRODUCER_FENCED, Theirs.INVALID_PRODUCER_EPOCH)
     if abortable:
-        raise MustAbort(error, fenced=fenced) from error
-    raise MustEnd(error, fenced=fenced) from error
+        raise AbortableFailure(error, fenced=fenced) from error
+    raise FatalFailure(error, fenced=fenced) from error
 
 
-class TheirProducer:
+class LibrdkafkaProducer:
     def __init__(self, access: Access, transactional_id: str | None) -> None:
         from confluent_kafka import Producer
 
@@ -263,13 +263,13 @@ class TheirProducer:
         _theirs(lambda: self._producer.init_transactions(PATIENCE_S))
 
     def begin(self) -> None:
-        """Begin. Raises MustEnd after an abort that purged records.
+        """Begin. Raises FatalFailure after an abort that purged records.
 
         librdkafka uses their sequence numbers again in the same epoch. If a purged record is in the log, brokers take
         the next one for its repetition: it is lost, and reported as committed. Apache Kafka behaves so, too.
         """
         if self._has_purged:
-            raise MustEnd("librdkafka has purged records, whose sequence numbers it would use again")
+            raise FatalFailure("librdkafka has purged records, whose sequence numbers it would use again")
         _theirs(self._producer.begin_transaction)
 
     def send(self, topic: str, partition: int, value: str, on_result: OnResult) -> None:
@@ -294,7 +294,7 @@ class TheirProducer:
     def flush(self) -> None:
         _theirs(lambda: self._producer.flush(PATIENCE_S))
 
-    def send_offsets(self, offsets: list[Position], consumer: TheirConsumer) -> None:
+    def send_offsets(self, offsets: list[Position], consumer: LibrdkafkaConsumer) -> None:
         from confluent_kafka import TopicPartition
 
         positions = [TopicPartition(*position) for position in offsets]
@@ -311,7 +311,7 @@ class TheirProducer:
         _theirs(lambda: self._producer.flush(5))  # raises after fencing or another fatal error
 
 
-class TheirConsumer:
+class LibrdkafkaConsumer:
     def __init__(self, access: Access, group: str | None, isolation: str) -> None:
         from confluent_kafka import Consumer
 
@@ -360,7 +360,7 @@ class TheirConsumer:
         return -1  # unknown to librdkafka
 
     def seek_to_committed(self) -> None:
-        """Return to the group's committed positions. Raises MustEnd if they cannot be read."""
+        """Return to the group's committed positions. Raises FatalFailure if they cannot be read."""
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
         assigned = _theirs(self.consumer.assignment)
@@ -375,9 +375,9 @@ class TheirConsumer:
         _theirs(self.consumer.close)
 
 
-ProducerMaker = Callable[[Access, str | None], ProducerFace]
-ConsumerMaker = Callable[[Access, str | None, str], ConsumerFace]
+ProducerMaker = Callable[[Access, str | None], ProducerDriver]
+ConsumerMaker = Callable[[Access, str | None, str], ConsumerDriver]
 CLIENTS: dict[str, tuple[ProducerMaker, ConsumerMaker]] = {
-    "fencepost": (OurProducer, OurConsumer),
-    "confluent": (TheirProducer, TheirConsumer),
+    "fencepost": (FencepostProducer, FencepostConsumer),
+    "confluent": (LibrdkafkaProducer, LibrdkafkaConsumer),
 }

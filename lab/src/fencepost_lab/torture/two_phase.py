@@ -18,7 +18,7 @@ from fencepost.errors import PreparedTransactionLostError, TransactionCommittedE
 from fencepost_lab.check.history.operations import Abort, Commit
 from fencepost_lab.check.history.recorder import Recorder
 from fencepost_lab.torture.access import Access
-from fencepost_lab.torture.clients import OurProducer, ours
+from fencepost_lab.torture.clients import FencepostProducer, ours
 
 __all__ = ["KEEP_PREPARED", "LEVELS", "DecisionFile", "Stored", "TwoPhaseProducer", "carry_out"]
 
@@ -57,7 +57,7 @@ class DecisionFile:
         self._path.unlink(missing_ok=True)
 
 
-class TwoPhaseProducer(OurProducer):
+class TwoPhaseProducer(FencepostProducer):
     """This project's producer. librdkafka has no two-phase commit."""
 
     def __init__(self, access: Access, transactional_id: str) -> None:

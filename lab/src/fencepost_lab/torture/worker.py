@@ -44,9 +44,9 @@ from fencepost_lab.torture.clients import (
     RETRY_BACKOFF_MS,
     TRANSACTION_TIMEOUT_MS,
     ClientFailed,
-    ConsumerFace,
-    MustEnd,
-    ProducerFace,
+    ConsumerDriver,
+    FatalFailure,
+    ProducerDriver,
 )
 from fencepost_lab.torture.two_phase import DecisionFile, Stored, TwoPhaseProducer, carry_out
 
@@ -61,7 +61,7 @@ An earlier answer proves that the request was sent once: a client waits this lon
 fifth.
 """
 
-P = TypeVar("P", bound=ProducerFace)
+P = TypeVar("P", bound=ProducerDriver)
 T = TypeVar("T")
 
 
@@ -170,7 +170,7 @@ class Worker:
         try:
             self._call(lambda: carry_out(job.two_phase, job.name, job.access, decisions, self._recorder, self._process))
         except KafkaError as error:
-            raise MustEnd(error) from error
+            raise FatalFailure(error) from error
         with self._initialised(TwoPhaseProducer(job.access, job.name), job.name) as producer:
             while not self._stopping:
                 self._two_phases(producer, decisions)
@@ -194,8 +194,11 @@ class Worker:
 
     # Steps of the roles ----------------------------------------------------------------------------------------------
 
-    def _transaction(self, producer: ProducerFace, fill: Callable[[str], None]) -> bool:
-        """Run a transaction that commits or aborts by chance. Return true if it certainly committed. Raises MustEnd."""
+    def _transaction(self, producer: ProducerDriver, fill: Callable[[str], None]) -> bool:
+        """Run a transaction that commits or aborts by chance. Return true if it certainly committed.
+
+        Raises FatalFailure.
+        """
         name = self._begin(producer)
         try:
             fill(name)
@@ -205,26 +208,26 @@ class Worker:
                 self._abort(name, producer)
                 return False
             self._recorded(Commit(process=self._process, transaction=name), producer.commit)
-        except MustEnd:
+        except FatalFailure:
             raise
         except (ClientFailed, Cancelled):
             self._abort(name, producer)
             return False
         return True
 
-    def _begin(self, producer: ProducerFace) -> str:
+    def _begin(self, producer: ProducerDriver) -> str:
         self._transactions += 1
         name = f"{self._process}/{self._transactions}"
         self._recorded(Begin(process=self._process, transaction=name, transactional_id=self._job.name), producer.begin)
         return name
 
     def _two_phases(self, producer: TwoPhaseProducer, decisions: DecisionFile) -> None:
-        """Run a two-phase transaction. It ends as decided, in this life or a later one. Raises MustEnd."""
+        """Run a two-phase transaction. It ends as decided, in this life or a later one. Raises FatalFailure."""
         name = self._begin(producer)
         try:
             self._fill(producer, name)
             token = self._recorded(Prepare(process=self._process, transaction=name), producer.prepare)
-        except MustEnd:
+        except FatalFailure:
             raise
         except (ClientFailed, Cancelled):
             self._abort(name, producer)
@@ -242,31 +245,31 @@ class Worker:
             else:
                 self._recorded(Abort(process=self._process, transaction=name), producer.abort)
         except (ClientFailed, Cancelled) as error:
-            raise MustEnd(error) from error
+            raise FatalFailure(error) from error
         decisions.forget()
 
     def _exit_by_chance(self, when: str) -> None:
         if self._chance.random() < 0.1:
-            raise MustEnd(f"the application ends {when}")
+            raise FatalFailure(f"the application ends {when}")
 
-    def _abort(self, name: str, producer: ProducerFace) -> None:
-        """Abort. Raises MustEnd if the client is unusable, or if the transaction turned out to be committed."""
+    def _abort(self, name: str, producer: ProducerDriver) -> None:
+        """Abort. Raises FatalFailure if the client is unusable, or if the transaction turned out to be committed."""
         try:
             self._recorded(Abort(process=self._process, transaction=name), producer.abort)
         except Cancelled as error:
-            raise MustEnd(error) from error
+            raise FatalFailure(error) from error
         except ClientFailed as failed:
             if failed.committed:
                 self._recorder.at_once(Commit(process=self._process, transaction=name))
-            raise MustEnd(failed) from failed
+            raise FatalFailure(failed) from failed
 
-    def _fill(self, producer: ProducerFace, name: str) -> None:
+    def _fill(self, producer: ProducerDriver, name: str) -> None:
         for _ in range(self._chance.randint(1, 12)):
             self._send(producer, *self._place(), transaction=name)
             if self._chance.random() < 0.1:
                 time.sleep(self._chance.uniform(0, 0.05))
 
-    def _copies(self, producer: ProducerFace, consumer: ConsumerFace, batches: list[RecordRun], name: str) -> None:
+    def _copies(self, producer: ProducerDriver, consumer: ConsumerDriver, batches: list[RecordRun], name: str) -> None:
         offsets = []
         for batch in batches:
             offsets.append(Position(batch.topic, batch.partition, batch.offsets[-1] + 1))
@@ -288,7 +291,7 @@ class Worker:
 
     def _send(
         self,
-        producer: ProducerFace,
+        producer: ProducerDriver,
         topic: str,
         partition: int,
         *,
@@ -318,7 +321,7 @@ class Worker:
 
         self._call(lambda: producer.send(topic, partition, send.value, on_result))
 
-    def _poll(self, consumer: ConsumerFace) -> list[RecordRun]:
+    def _poll(self, consumer: ConsumerDriver) -> list[RecordRun]:
         poll = self._recorder.invoke(Poll(process=self._process, isolation=self._job.isolation))
         try:
             batches = self._call(consumer.poll)
@@ -361,7 +364,7 @@ class Worker:
         finally:
             self._in_call = False
 
-    def _producer(self, transactional_id: str | None) -> AbstractContextManager[ProducerFace]:
+    def _producer(self, transactional_id: str | None) -> AbstractContextManager[ProducerDriver]:
         return self._initialised(self._make_producer(self._job.access, transactional_id), transactional_id)
 
     @contextmanager
@@ -376,7 +379,7 @@ class Worker:
             self._end(producer.close)
 
     @contextmanager
-    def _consumer(self) -> Iterator[ConsumerFace]:
+    def _consumer(self) -> Iterator[ConsumerDriver]:
         consumer = self._make_consumer(self._job.access, self._job.group or None, self._job.isolation)
         try:
             yield consumer

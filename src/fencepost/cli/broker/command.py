@@ -95,7 +95,7 @@ class _BrokerParser(ArgumentParser):
         self.exit(2, f"{usage}Try '{self.prog} -h' for help.\n\nError: {printable(reason)}\n")
 
 
-class _Once(Action):
+class _StoreOnce(Action):
     """Store a value. Raises ArgumentError if the option is repeated: the parser would use the last value."""
 
     def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any, _: str | None = None) -> None:
@@ -152,7 +152,7 @@ def _about(action: Action) -> str:
 def parser() -> ArgumentParser:
     """Return the parser. It uses argparse because importing typer takes a fifth of the broker's start-up time."""
     command_line = _BrokerParser("fencepost broker", description=_DESCRIPTION, allow_abbrev=False, add_help=False)
-    command_line.register("action", None, _Once)
+    command_line.register("action", None, _StoreOnce)
     command_line.add_argument("-h", "--help", action="help", help="Show this message and exit.")
     command_line.add_argument(
         "--listen",

@@ -36,7 +36,7 @@ from fencepost.cli.output import (
 from fencepost.cli.printable import counted_noun
 from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.blocking import Admin
-from fencepost.client.diagnosis.collecting import QUICK, Bounds
+from fencepost.client.diagnosis.collecting import QUICK, CollectionLimits
 from fencepost.client.diagnosis.diagnosing import diagnose
 from fencepost.client.diagnosis.findings import DAMAGED, Finding, ObjectKind, Severity
 from fencepost.client.diagnosis.group_rules import lags_of
@@ -160,7 +160,7 @@ def describe(
 def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> tuple[int, list[Finding]]:
     """Add the transaction that holds each partition back to `facts`. Return the time and the group's findings."""
     topics = frozenset(row["topic"] for row in facts["partitions"])
-    bounds = Bounds(topic_names=topics, group_names=frozenset([facts["group"]]))
+    bounds = CollectionLimits(topic_names=topics, group_names=frozenset([facts["group"]]))
     with Examiner({**PATIENCE, **settings}, DEFAULT_TOPIC, LOOK_S, bounds) as examiner:
         snapshot = examiner.collect((*QUICK, "records"))
     held, committed = held_back(snapshot), snapshot.committed.get(facts["group"], {})

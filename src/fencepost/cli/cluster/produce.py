@@ -98,7 +98,7 @@ def produce(
         is_lines_of_json = as_json or source is not None
         parser = json_parser(keep_partitions=keep_partitions) if is_lines_of_json else text_parser(key_separator)
         with Producer.from_config(settings) as producer, stopped_by_signals() as stopped:
-            writing = _Writing(producer, topic, keep_partitions=keep_partitions)
+            writing = _TopicWriter(producer, topic, keep_partitions=keep_partitions)
 
             def write() -> None:
                 if source is not None and is_table:
@@ -128,7 +128,7 @@ def _opened(source: Path | None) -> Iterator[BinaryIO]:
 
 
 def _all_or_what_came(
-    producer: Producer, writing: _Writing, write: Callable[[], None], *, is_transaction: bool
+    producer: Producer, writing: _TopicWriter, write: Callable[[], None], *, is_transaction: bool
 ) -> None:
     """Run `write`, and report the number of records that were written. A transaction writes all or none.
 
@@ -168,7 +168,7 @@ def _transaction(producer: Producer) -> Iterator[None]:
         yield
 
 
-class _Writing:
+class _TopicWriter:
     """A producer for one topic that counts the records."""
 
     def __init__(self, producer: Producer, topic: str, *, keep_partitions: bool) -> None:

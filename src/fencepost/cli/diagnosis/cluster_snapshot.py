@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
-from fencepost.client.diagnosis.collecting import QUICK, SLOW, Bounds, Collector, DiagnosisCalls, checked
+from fencepost.client.diagnosis.collecting import QUICK, SLOW, CollectionLimits, Collector, DiagnosisCalls, checked
 from fencepost.client.diagnosis.facts import Facts, SinkBatch, UnansweredQuestion, unknown_of
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.net.tasks import gather
@@ -32,7 +32,7 @@ __all__ = [
     "winner_states",
 ]
 
-PAGE_BOUNDS: Final = Bounds(partitions=5_000, groups=100, described=1_000, held=100, read=50)
+PAGE_BOUNDS: Final = CollectionLimits(partitions=5_000, groups=100, described=1_000, held=100, read=50)
 MOST_PLACES: Final = 50  # partitions of one transaction whose producers are described
 SLOW_EVERY_MS: Final = 30_000
 SLOW_FIELDS: Final = (
@@ -82,7 +82,7 @@ class SnapshotCollector:
         patience_ms: int,
         *,
         timeout_ms: int | None = None,
-        bounds: Bounds = PAGE_BOUNDS,
+        bounds: CollectionLimits = PAGE_BOUNDS,
     ) -> None:
         """Create a collector.
 

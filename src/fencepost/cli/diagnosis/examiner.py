@@ -9,8 +9,8 @@ from typing import Final, Self
 
 from fencepost.cli.diagnosis.certificates import certificate_ends
 from fencepost.cli.diagnosis.cluster_snapshot import Calls, ClusterSnapshot, SnapshotCollector
-from fencepost.client.diagnosis.collecting import QUICK, SLOW, Bounds
-from fencepost.client.diagnosis.diagnosing import Memory, may_last
+from fencepost.client.diagnosis.collecting import QUICK, SLOW, CollectionLimits
+from fencepost.client.diagnosis.diagnosing import StateAges, may_last
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread
@@ -27,7 +27,7 @@ class Examiner:
     """A client that collects the facts about one cluster."""
 
     def __init__(
-        self, settings: Mapping[str, str], decision_topic: str, timeout_s: float, bounds: Bounds | None = None
+        self, settings: Mapping[str, str], decision_topic: str, timeout_s: float, bounds: CollectionLimits | None = None
     ) -> None:
         """Create the client, without connecting to a broker.
 
@@ -43,7 +43,7 @@ class Examiner:
         self._config = config = AdminConfig.from_dotted(settings)
         self._io = io_thread()
         self._timeout_s = timeout_s
-        self._memory = Memory()
+        self._memory = StateAges()
 
         async def make() -> Calls:
             return Calls(Cluster(runtime_for(config), config), config.default_api_timeout_ms)
@@ -54,7 +54,7 @@ class Examiner:
             decision_topic,
             max(round(timeout_s * 1000 * CALL_SHARE), 1),
             timeout_ms=round(timeout_s * 1000),
-            bounds=bounds or Bounds(),
+            bounds=bounds or CollectionLimits(),
         )
 
     def __enter__(self) -> Self:

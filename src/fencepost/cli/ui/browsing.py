@@ -14,7 +14,7 @@ from fencepost.cli.ui.messages import (
     Decode,
     EndMarker,
     EndState,
-    Lane,
+    PartitionSearch,
     Query,
     SeenMessage,
     WindowRecords,
@@ -51,7 +51,7 @@ AT_ONCE: Final = 2  # searches
 LANES_AT_ONCE: Final = 4  # partitions of a search: each may decompress DECODED_BYTES
 
 
-class Runs(Protocol):
+class ConnectionThread(Protocol):
     """The thread with the connections."""
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -62,7 +62,7 @@ class Runs(Protocol):
 class Browser:
     """Searches messages. All calls may come from any thread."""
 
-    def __init__(self, calls: Calls, runs: Runs, call_ms: int, decode: Decode | None) -> None:
+    def __init__(self, calls: Calls, runs: ConnectionThread, call_ms: int, decode: Decode | None) -> None:
         """Create a reader of messages.
 
         Args:
@@ -159,7 +159,7 @@ class Browser:
 
     # --- in the thread with the connections ---
 
-    async def _lanes(self, query: Query, places: Sequence[TopicPartition]) -> list[Lane]:
+    async def _lanes(self, query: Query, places: Sequence[TopicPartition]) -> list[PartitionSearch]:
         begins = await self._calls.list_offsets(dict.fromkeys(places, EARLIEST), api_timeout_ms=self._call_ms)
         ends = await self._calls.list_offsets(dict.fromkeys(places, LATEST), api_timeout_ms=self._call_ms)
         starts = {place: at.offset for place, at in begins.items()}
@@ -179,7 +179,7 @@ class Browser:
                 if mark is None:
                     continue
                 begin, end = (begin, min(mark, end)) if query.newest else (max(mark, begin), end)
-            lanes.append(Lane(place, begin, end, query.newest))
+            lanes.append(PartitionSearch(place, begin, end, query.newest))
         return lanes
 
     async def _read_all(self, windows: Sequence[tuple[TopicPartition, int, int]]) -> list[WindowRecords]:

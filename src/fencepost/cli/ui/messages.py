@@ -21,7 +21,7 @@ __all__ = [
     "MOST_PARTITIONS",
     "ROWS",
     "EndState",
-    "Lane",
+    "PartitionSearch",
     "Query",
     "SeenMessage",
     "WindowRecords",
@@ -235,7 +235,7 @@ def outcomes(
 
 
 @dataclass(slots=True)
-class Lane:
+class PartitionSearch:
     """The part of one partition that is still to be searched, and the matches of this page."""
 
     place: TopicPartition
@@ -278,7 +278,7 @@ class Lane:
         return self.end if self.newest else self.begin
 
 
-def page_of(lanes: Sequence[Lane]) -> tuple[list[SeenMessage], dict[int, int]]:
+def page_of(lanes: Sequence[PartitionSearch]) -> tuple[list[SeenMessage], dict[int, int]]:
     """Merge the matches of all partitions by time.
 
     Returns:

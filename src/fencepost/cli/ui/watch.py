@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from fencepost.cli.diagnosis.cluster_snapshot import ClusterSnapshot, winner_states
 from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
-from fencepost.client.diagnosis.diagnosing import Memory, diagnose
+from fencepost.client.diagnosis.diagnosing import StateAges, diagnose
 from fencepost.client.diagnosis.facts import Ends
 from fencepost.client.diagnosis.findings import Finding
 from fencepost.client.diagnosis.holding import OPEN_STATES, HeldBack, held_back, is_two_phase, partition_words
@@ -58,7 +58,7 @@ class TransactionHistory:
     events: deque[ActivityEntry] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
 
 
-class Counted(NamedTuple):
+class CountSample(NamedTuple):
     """A count at a time."""
 
     at_ms: int
@@ -69,13 +69,13 @@ class Rate:
     """Rates of a count that only grows, over time."""
 
     def __init__(self) -> None:
-        self._points: deque[Counted] = deque(maxlen=POINTS + 1)
+        self._points: deque[CountSample] = deque(maxlen=POINTS + 1)
 
     def add(self, at_ms: int, count: int) -> None:
         """Add a point. If the clock was set back, drop the earlier points."""
         if self._points and at_ms <= self._points[-1].at_ms:
             self._points.clear()
-        self._points.append(Counted(at_ms, count))
+        self._points.append(CountSample(at_ms, count))
 
     def rates(self) -> list[tuple[int, float]]:
         """Return times in ms, and the rate per second up to each; 0 if the count fell, as for a recreated topic."""
@@ -85,7 +85,7 @@ class Rate:
         ]
 
 
-class Trace:
+class TimeSeries:
     """A value over time: a point for every LAG_EVERY_MS, and the newest value."""
 
     def __init__(self) -> None:
@@ -130,13 +130,13 @@ class ClusterWatch:
         self.became: dict[str, WinnerState] = {}
         """By transactional id, the state of each transaction that a decision names."""
         self.lines: dict[str, Rate] = {}
-        self.lags: dict[str, Trace] = {}
+        self.lags: dict[str, TimeSeries] = {}
         """By group, its lag over time."""
         self.total = Rate()
         self.held: Mapping[TopicPartition, HeldBack] = {}
         """By partition, the transaction for which its readers of committed records wait."""
         self.findings: list[Finding] = []
-        self._memory = Memory()
+        self._memory = StateAges()
 
     def failed(self, reason: str) -> None:
         """Record that no broker answers."""
@@ -194,7 +194,7 @@ class ClusterWatch:
         }
         for group, lag in lags.items():
             if lag is not None and (group in self.lags or len(self.lags) < MOST_TRACED):
-                self.lags.setdefault(group, Trace()).add(snapshot.at_ms, lag)
+                self.lags.setdefault(group, TimeSeries()).add(snapshot.at_ms, lag)
 
     def _take_decisions(self, snapshot: ClusterSnapshot) -> None:
         latest = {(each.sink, each.query_id): each for each in snapshot.decisions}

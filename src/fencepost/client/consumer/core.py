@@ -24,7 +24,7 @@ from fencepost.client.consumer.positions import Positions
 from fencepost.client.consumer.queries import ConsumerQueries
 from fencepost.client.consumer.rebalance_event import RebalanceEvent
 from fencepost.client.consumer.stall_warning import StallWarning
-from fencepost.client.consumer.subscription import Handed, Reading, normalised
+from fencepost.client.consumer.subscription import HandOut, SubscriptionState, normalised
 from fencepost.client.group.member import Member, SubscribedTopics, check_names
 from fencepost.client.group.membership import member_for
 from fencepost.client.interceptors import ConsumerInterceptors
@@ -70,7 +70,7 @@ class ConsumerCore(ConsumerQueries):
         self._runtime = cluster.runtime
         self._arrived = self._runtime.event()
         self._metrics = ConsumerMetrics()
-        self._reading = Reading()
+        self._reading = SubscriptionState()
         self._positions = Positions(cluster, config, self._reading, self._arrived, self._metrics)
         self._settings = FetchSettings.of(config)
         self.isolation = self._settings.isolation
@@ -371,7 +371,7 @@ class ConsumerCore(ConsumerQueries):
         """
         return await self._polled(timeout_ms, max_records, self.records.awaited)
 
-    async def _polled(self, timeout_ms: int, most: int | None, make: Callable[[Handed], Awaitable[R]]) -> R:
+    async def _polled(self, timeout_ms: int, most: int | None, make: Callable[[HandOut], Awaitable[R]]) -> R:
         handed = await self.hand_out(timeout_ms, most)
         if handed.pieces:
             await self._runtime.sleep_ms(0)  # so that the next fetch is sent first
@@ -389,7 +389,7 @@ class ConsumerCore(ConsumerQueries):
         """Poll as an Arrow table of bytes, with the columns of Spark's Kafka source (`records.arrow_schema`)."""
         require("arrow", "poll_arrow")
 
-        async def make(handed: Handed) -> pa.Table:
+        async def make(handed: HandOut) -> pa.Table:
             return to_table(handed.pieces, headers=headers)
 
         return await self._polled(timeout_ms, EVERY_ROW if max_records is None else max_records, make)
@@ -405,7 +405,7 @@ class ConsumerCore(ConsumerQueries):
         handed.delivered = True
         return handed.pieces
 
-    async def hand_out(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> Handed:
+    async def hand_out(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> HandOut:
         """Poll like `poll_columns`.
 
         The caller marks the records as delivered, else the next poll returns them again.
@@ -438,7 +438,7 @@ class ConsumerCore(ConsumerQueries):
                     return handed
             left = deadline_ms - self._runtime.now_ms()
             if left <= 0:
-                return Handed()
+                return HandOut()
             self._stall_warning.log_if_due(self._group, self._reading.missing(), self._positions.describe_missing)
             regular = 100 if self._group is not None else 1_000
             await self._arrived.wait(min(left, regular, self._fetcher.wait_ms(), self._positions.wait_ms()))

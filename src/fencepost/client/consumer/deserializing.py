@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from fencepost.client import coding
 from fencepost.client.coding import KEY, VALUE, Codec
-from fencepost.client.consumer.subscription import Handed
+from fencepost.client.consumer.subscription import HandOut
 from fencepost.client.interceptors import ConsumerInterceptors
 from fencepost.client.records import Fetched, Record, to_records
 from fencepost.client.types import TopicPartition
@@ -35,7 +35,7 @@ class HandedRecords:
             coding.adapted(config.value_deserializer), coding.adapted(config.key_deserializer), "decoded"
         )
 
-    def of(self, handed: Handed) -> list[Record]:
+    def of(self, handed: HandOut) -> list[Record]:
         """Return the records for the application. Any thread may call it.
 
         Raises SerializationError if the first record cannot be deserialized.
@@ -52,7 +52,7 @@ class HandedRecords:
             done.append(record._replace(key=key, value=value))
         return done
 
-    async def awaited(self, handed: Handed) -> list[Record]:
+    async def awaited(self, handed: HandOut) -> list[Record]:
         """Return the records like `of`. The deserializers may be asynchronous."""
         records = self._received(handed.pieces)
         if not self._codec:
@@ -79,7 +79,7 @@ def _to_decode(record: Record) -> coding.Parts:
     return coding.Parts(record.topic, record.value, record.key, headers, record.partition, record.offset)
 
 
-def _stopped(handed: Handed, records: Sequence[Record], done: list[Record], error: SerializationError) -> list[Record]:
+def _stopped(handed: HandOut, records: Sequence[Record], done: list[Record], error: SerializationError) -> list[Record]:
     """Return the records before the one that failed, or raise the error if there are none."""
     failed = records[len(done)]
     handed.failed = TopicPartition(failed.topic, failed.partition)

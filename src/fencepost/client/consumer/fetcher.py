@@ -19,7 +19,7 @@ from fencepost.client.consumer.fetch_requests import (
     request_name,
 )
 from fencepost.client.consumer.fetch_sessions import ReadSession, Wanted
-from fencepost.client.consumer.subscription import FETCH_GROWTH, PartitionState, Reading
+from fencepost.client.consumer.subscription import FETCH_GROWTH, PartitionState, SubscriptionState
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
@@ -38,12 +38,15 @@ OutOfRange = Callable[[TopicPartition], Awaitable[None]]
 
 
 class Fetcher:
-    """Fetches records for the partitions of a `Reading`. Sets `arrived` whenever a poll may return more than before."""
+    """Fetches records for the partitions of a `SubscriptionState`.
+
+    Sets `arrived` whenever a poll may return more than before.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
-        reading: Reading,
+        reading: SubscriptionState,
         settings: FetchSettings,
         arrived: Event,
         metrics: ConsumerMetrics,

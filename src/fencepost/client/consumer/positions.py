@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from fencepost.client.consumer.subscription import Reading
+from fencepost.client.consumer.subscription import SubscriptionState
 from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net import list_offsets as offsets
@@ -47,10 +47,18 @@ CHECK: Final = "leader epochs of positions"
 
 
 class Positions:
-    """Finds and checks the positions of a `Reading`. `failure` is an error of a background task, for the next poll."""
+    """Finds and checks the positions of a `SubscriptionState`.
+
+    `failure` is an error of a background task, for the next poll.
+    """
 
     def __init__(
-        self, cluster: Cluster, config: ConsumerConfig, reading: Reading, arrived: Event, metrics: ConsumerMetrics
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        reading: SubscriptionState,
+        arrived: Event,
+        metrics: ConsumerMetrics,
     ) -> None:
         self.failure: Exception | None = None
         self.reset = offsets.OffsetReset.parse(config.auto_offset_reset)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fencepost.arguments import Int32, Milliseconds
 from fencepost.client.consumer.fetch_requests import RANGE_FETCH_BYTES, FetchSettings, fetch_range
-from fencepost.client.consumer.subscription import Reading
+from fencepost.client.consumer.subscription import SubscriptionState
 from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
 from fencepost.client.metrics import ConsumerMetrics, lags
 from fencepost.client.net import list_offsets as offsets
@@ -27,7 +27,7 @@ class ConsumerQueries(ReportingCore, ABC):
 
     ROLE = CONSUMER
     config: ConsumerConfig
-    _reading: Reading
+    _reading: SubscriptionState
     _settings: FetchSettings
     _metrics: ConsumerMetrics
     isolation: Isolation

@@ -136,7 +136,7 @@ class _Before(NamedTuple):
         return self.place.version == self.version
 
 
-class Handed:
+class HandOut:
     """The records that one poll took. Until `delivered` is set, the positions before the poll count.
 
     The call that returns the records sets it as its last step, by a plain store. Python runs no signal handler between
@@ -200,7 +200,7 @@ class Handed:
         self.rest = [record for record in self.rest if (record.topic, record.partition) != gone]
 
 
-class Reading:
+class SubscriptionState:
     """The assigned partitions of one consumer."""
 
     def __init__(self) -> None:
@@ -208,7 +208,7 @@ class Reading:
         self._versions = count(1)
         self._turn: deque[TopicPartition] = deque()  # the partition for the next poll is the first
         self._paused_before: set[TopicPartition] = set()
-        self._handed = Handed()  # records of the current or the last poll
+        self._handed = HandOut()  # records of the current or the last poll
         self.transactional = False  # positions are committed in transactions; without commits, rewind points count
         self.uncommitted_gone = False  # a rebalance took uncommitted records away
         self._rewinds: dict[TopicPartition, RewindPoint] = {}
@@ -307,13 +307,13 @@ class Reading:
         Returns:
             Their number by topic.
         """
-        handed, self._handed = self._handed, Handed()
+        handed, self._handed = self._handed, HandOut()
         self._take_turns(handed)
         if handed.is_divided:
             return self.put_back(handed)
         return {} if handed.delivered else self.take_back(handed)
 
-    def _take_turns(self, handed: Handed) -> None:
+    def _take_turns(self, handed: HandOut) -> None:
         """Reorder the partitions after a record that cannot be deserialized.
 
         The next poll raises its error, and later polls read the other partitions first. So the error is raised soon,
@@ -324,7 +324,7 @@ class Reading:
             self._turn.remove(failed)
             (self._turn.appendleft if handed.rest else self._turn.append)(failed)
 
-    def put_back(self, handed: Handed) -> Mapping[str, int]:
+    def put_back(self, handed: HandOut) -> Mapping[str, int]:
         """Seek to the records that an iterator or a poll has not returned. Return their number by topic."""
         left, first = handed.left(), handed.first_left()
         handed.records, handed.rest = (handed.records or [])[: handed.given], []
@@ -333,7 +333,7 @@ class Reading:
                 self.places[partition].go_to(at.offset, at.leader_epoch)
         return Counter(record.topic for record in left)
 
-    def take_back(self, handed: Handed) -> Mapping[str, int]:
+    def take_back(self, handed: HandOut) -> Mapping[str, int]:
         """Put the records of a poll back before later ones and restore the positions. Return their number by topic."""
         for before, pieces in handed.before.values():
             place = before.place
@@ -345,7 +345,7 @@ class Reading:
 
     def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yield the records of the last poll to the application one at a time."""
-        self._handed = Handed()
+        self._handed = HandOut()
         return self._handed.one_by_one(records)
 
     # --- seeking and rewinding ---
@@ -454,12 +454,12 @@ class Reading:
                 found[partition] = max(end - position, 0), max(position - place.log_start_offset, 0)
         return found
 
-    def hand_out(self, most: int) -> Handed:
+    def hand_out(self, most: int) -> HandOut:
         """Take up to `most` records, from the partitions in turn. Raises the error of a partition when its turn comes.
 
         Call `settle` first: the records of one poll are delivered or put back before another poll takes any.
         """
-        handed = self._handed = Handed()
+        handed = self._handed = HandOut()
         for _ in range(len(self._turn)):
             if most <= 0:
                 break

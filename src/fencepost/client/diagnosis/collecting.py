@@ -27,7 +27,7 @@ from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import AuthorizationError, DisconnectedError, KafkaError, KafkaTimeoutError
 from fencepost.protocol.messages.metadata import MetadataRequest
 
-__all__ = ["AWAY", "QUICK", "SLOW", "Bounds", "Collector", "DiagnosisCalls", "Turns"]
+__all__ = ["AWAY", "QUICK", "SLOW", "CollectionLimits", "Collector", "DiagnosisCalls", "Rotation"]
 
 AWAY: Final = (KafkaTimeoutError, DisconnectedError)
 """Errors of brokers that cannot be reached, as opposed to a refusal."""
@@ -94,7 +94,7 @@ class DiagnosisCalls(
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class CollectionLimits:
     """Limits of one collection. Larger clusters are covered in turns.
 
     Attributes:
@@ -116,7 +116,7 @@ class Bounds:
     group_names: frozenset[str] | None = None
 
 
-class Turns:
+class Rotation:
     """Rotates through a long list: each call of `of` returns the next part, with at most `most` items."""
 
     def __init__(self, most: int) -> None:
@@ -133,7 +133,7 @@ class Turns:
 
 
 @dataclass(slots=True)
-class _Found:
+class _CollectedFacts:
     """Facts that have been collected so far."""
 
     parts: dict[str, Any] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Collector:
     """Collects the facts about one cluster repeatedly."""
 
     def __init__(
-        self, calls: DiagnosisCalls, patience_ms: int, *, timeout_ms: int, bounds: Bounds | None = None
+        self, calls: DiagnosisCalls, patience_ms: int, *, timeout_ms: int, bounds: CollectionLimits | None = None
     ) -> None:
         """Create a collector.
 
@@ -163,9 +163,9 @@ class Collector:
         self._timeout_ms = timeout_ms
         self._until_ms = 0
         self._silent: Mapping[int, str] = {}
-        self._bounds = bounds or Bounds()
-        self._partitions = Turns(self._bounds.partitions)
-        self._groups = Turns(self._bounds.groups)
+        self._bounds = bounds or CollectionLimits()
+        self._partitions = Rotation(self._bounds.partitions)
+        self._groups = Rotation(self._bounds.groups)
 
     def _patience(self) -> int:
         return max(min(self._patience_ms, self._until_ms - self._calls.cluster.runtime.now_ms()), 1)
@@ -179,7 +179,7 @@ class Collector:
         """Return the facts of these parts. Raises KafkaError if no broker answers."""
         self._until_ms = self._calls.cluster.runtime.now_ms() + self._timeout_ms
         cluster = await self._calls.describe_cluster(api_timeout_ms=self._patience())
-        wanted, found = set(parts), _Found()
+        wanted, found = set(parts), _CollectedFacts()
         progress(f"asking {len(cluster.brokers)} brokers")
         await self._each(found, {"brokers": lambda: self._brokers(cluster)}, wanted)
         if "brokers" in wanted:
@@ -213,7 +213,7 @@ class Collector:
 
     async def _each(
         self,
-        found: _Found,
+        found: _CollectedFacts,
         asks: Mapping[str, Callable[[], Coroutine[Any, Any, Mapping[str, Any]]]],
         wanted: set[str],
     ) -> None:
@@ -283,7 +283,7 @@ class Collector:
         rights = None if operations is None else tuple(sorted(operations))
         return {"rights": rights, "hidden": tuple(hidden), "unknown": unknown}
 
-    async def _coordinators(self, found: _Found) -> Mapping[str, Any]:
+    async def _coordinators(self, found: _CollectedFacts) -> Mapping[str, Any]:
         """Look up a coordinator of each kind.
 
         Skip a kind without its internal topic, which the request would create.
@@ -356,13 +356,13 @@ class Collector:
             )
         return {"producers": producers, "unknown": unknown}
 
-    async def _settings(self, found: _Found) -> Mapping[str, Any]:
+    async def _settings(self, found: _CollectedFacts) -> Mapping[str, Any]:
         topics: Mapping[str, TopicDescription] = found.get("topics", {})
         least, refusal = await self._calls.least_in_sync(sorted(topics), self._patience())
         unknown = [] if refusal is None else [unknown_of("settings", refusal)]
         return {"least_in_sync": least, "unknown": unknown}
 
-    async def _transactions(self, found: _Found) -> Mapping[str, Any]:
+    async def _transactions(self, found: _CollectedFacts) -> Mapping[str, Any]:
         listed = await self._calls.list_transactions(api_timeout_ms=self._patience())
         producers: Mapping[TopicPartition, Any] = found.get("producers", {})
         holding = {
@@ -383,7 +383,7 @@ class Collector:
             else [],
         }
 
-    async def _recheck(self, found: _Found) -> None:
+    async def _recheck(self, found: _CollectedFacts) -> None:
         """Request the producers that seem to hang once more. Their transaction may have ended between two requests."""
         producers: dict[TopicPartition, Any] = found.get("producers", {})
         described: Mapping[str, TransactionDescription] = found.get("described", {})
@@ -418,7 +418,7 @@ class Collector:
         unknown = list({each.failure_kind: each for each in (unknown_of("groups", error) for error in errors)}.values())
         return {"groups": groups, "committed": committed, "shared": shared, "unknown": unknown}
 
-    async def _records(self, found: _Found) -> Mapping[str, Any]:
+    async def _records(self, found: _CollectedFacts) -> Mapping[str, Any]:
         """Read the next records of the groups that are behind, in the partitions with the largest lag."""
         ends: Mapping[TopicPartition, Ends] = found.get("ends", {})
         committed: Mapping[str, Mapping[TopicPartition, int] | KafkaError] = found.get("committed", {})
@@ -454,7 +454,7 @@ class Collector:
     async def _shared(self, group: str) -> Mapping[TopicPartition, ShareOffset]:
         return await self._calls.share_group_offsets(group, api_timeout_ms=self._patience())
 
-    async def _group_offsets(self, found: _Found) -> Mapping[str, Any]:
+    async def _group_offsets(self, found: _CollectedFacts) -> Mapping[str, Any]:
         """Describe groups that may be stuck: those that rebalance, and those with members that are behind."""
         ends: Mapping[TopicPartition, Ends] = found.get("ends", {})
         committed: Mapping[str, Mapping[TopicPartition, int] | KafkaError] = found.get("committed", {})

@@ -14,7 +14,7 @@ from fencepost.client.diagnosis.limits import Limits
 from fencepost.client.diagnosis.transaction_rules import sink_findings, transaction_findings
 from fencepost.errors import KafkaError
 
-__all__ = ["Memory", "diagnose", "may_last"]
+__all__ = ["StateAges", "diagnose", "may_last"]
 
 F = TypeVar("F", bound=Facts)
 
@@ -34,7 +34,7 @@ def diagnose(facts: Facts, limits: Limits | None = None) -> list[Finding]:
     )
 
 
-class Memory:
+class StateAges:
     """Stores the time since when each state is unchanged, from one collection of facts to the next."""
 
     def __init__(self) -> None:

@@ -100,7 +100,7 @@ class Facts:
         sinks: Last decisions of Spark sinks.
         sinks_refused: Reason why Spark sinks cannot write exactly once.
         unknown: Requests without a result.
-        since: Time in ms since 1970 since when a state is unchanged, from `Memory`.
+        since: Time in ms since 1970 since when a state is unchanged, from `StateAges`.
     """
 
     at_ms: int

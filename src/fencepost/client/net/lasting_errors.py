@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar, copy_context
 from typing import Any, Final
 
-from fencepost.client.calling import Caller, CallHere, SlowCalls
+from fencepost.client.calling import Caller, InlineCaller, SlowCalls
 from fencepost.client.net.runtime import Runtime
 from fencepost.config import CommonConfig
 from fencepost.errors import (
@@ -146,7 +146,7 @@ class ClientCallbacks:
         self._on_statistics = config.on_statistics if config.statistics_interval_ms else None
         self._interval_ms = config.statistics_interval_ms
         self._client = config.client_id
-        self._caller = caller or CallHere()
+        self._caller = caller or InlineCaller()
         self._slow = SlowCalls(f"client {config.client_id!r}", self._caller.waits, runtime.now_ms)
         self._mark = object()  # not the client itself, which the contexts of tasks would keep alive
         self._metrics: Callable[[], Mapping[str, float]] = dict

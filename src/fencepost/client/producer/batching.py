@@ -8,7 +8,7 @@ from operator import index
 from typing import Final, cast
 
 from fencepost.client.calling import SlowCalls
-from fencepost.client.producer.chunks import Batch, Choice, Chunk
+from fencepost.client.producer.chunks import Batch, Chunk, PartitionChoice
 from fencepost.client.producer.partitioner import UNDECIDED, Sticky, by_key, split
 from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, RecordRejectedError
@@ -198,7 +198,7 @@ class Router:
             slow.record_call("partitioner", partitioner, now_ms - begun_ms)
             begun_ms = now_ms
         slow.running = None
-        chunk.choice = Choice(partitions, chosen or None, refused)
+        chunk.choice = PartitionChoice(partitions, chosen or None, refused)
 
     def _encode(self, chunk: Chunk, rows: list[int] | None) -> bytearray:
         """Encode a batch of these rows (None: all) without producer id and checksum, which the sender adds."""

@@ -28,7 +28,7 @@ Extras = tuple[int | None, Sequence[Header] | None, int | None, OnDelivery | Non
 """Optional values of a record: partition, headers, timestamp_ms, on_delivery."""
 
 
-class Claims(Protocol):
+class FailureAccount(Protocol):
     """The account of failures that the application has not examined."""
 
     before_waiting: Callable[[], None]
@@ -40,7 +40,7 @@ class Claims(Protocol):
     def release(self, chunk: Chunk, row: int) -> None: ...
 
 
-class Tally:
+class FailureCount:
     """The number of unhandled failed records of one topic and cause."""
 
     __slots__ = ("count", "error", "logged", "topic")
@@ -119,7 +119,7 @@ class Batch:
         self.latency_ms = -1  # from the creation of its chunk to the result
         self.timestamp_ms = chunk.timestamp_ms
         self.error: KafkaError | None = None
-        self.tally: Tally | None = None  # the tally that counts this failure
+        self.tally: FailureCount | None = None  # the tally that counts this failure
 
     def metadata(self, position: int, index: int) -> RecordMetadata:
         """Return the metadata of its record at `position`, which has `index` in the chunk."""
@@ -133,7 +133,7 @@ class Batch:
         return tuple.__new__(RecordMetadata, (self.topic, self.partition, offset, timestamp_ms, self.latency_ms))
 
 
-class Choice(NamedTuple):
+class PartitionChoice(NamedTuple):
     """The choice of the application's partitioner for the records of a chunk."""
 
     partitions: int  # the number of partitions of the topic
@@ -141,7 +141,7 @@ class Choice(NamedTuple):
     refused: dict[int, KafkaError]  # index -> the reason why the record cannot be sent
 
 
-class Sealed(NamedTuple):
+class SealedColumns(NamedTuple):
     """The records of a chunk that is closed, as columns of the same length. Values and keys may be in native rows."""
 
     values: list[bytes | None]
@@ -213,7 +213,7 @@ class Chunk:
     )
 
     def __init__(
-        self, topic: str, created_ms: int, timestamp_ms: int, unhandled: Claims, *, is_table: bool = False
+        self, topic: str, created_ms: int, timestamp_ms: int, unhandled: FailureAccount, *, is_table: bool = False
     ) -> None:
         """Create an empty chunk.
 
@@ -238,7 +238,7 @@ class Chunk:
         self.announced = False  # the sender knows the chunk, so all threads may write into it
         self.closed = False
         self.sealed = False  # closed, and the attributes below are final
-        self._seal: dict[int, Sealed] = {}  # several threads may close it: setdefault decides
+        self._seal: dict[int, SealedColumns] = {}  # several threads may close it: setdefault decides
         self.once = iter((self,))  # gives the chunk once, to the first caller that extends a queue by it
         self.taken = False  # the sender has taken it, and not released it
         self.holes: Sequence[int] = ()
@@ -246,18 +246,18 @@ class Chunk:
         self.timestamps: dict[int, int] | None = None
         self.headers: dict[int, Sequence[Header]] | None = None
         self.callbacks: dict[int, OnDelivery] | None = None
-        self.choice: Choice | None = None  # result of the application's partitioner
+        self.choice: PartitionChoice | None = None  # result of the application's partitioner
         self.limit = 0  # size in bytes at which it is full
         self.room = 0  # remaining bytes of `limit`
         self.bytes = 0  # bytes of all records, once it is closed
-        self.uncounted: Iterator[int] = iter(())  # see Sealed
+        self.uncounted: Iterator[int] = iter(())  # see SealedColumns
         self.table: Any = None  # Arrow data instead of the columns, once it is closed
         self.batches: list[Batch] = []
         self.slots: list[tuple[Batch, int]] | None = None  # index -> (batch, position), if there are several batches
         self.left = -1  # number of batches that are not reported; -1 before batches exist
         self.reported = False  # true if it was reported as a whole, with `error`
         self.error: KafkaError | None = None  # the error of all records, if it failed before batches existed
-        self.tally: Tally | None = None  # the tally that counts this failure
+        self.tally: FailureCount | None = None  # the tally that counts this failure
         self.claimed: set[int] | None = None  # rows with a delivered result or a waiting caller
         self.watchers: list[Callable[[], object]] = []
 
@@ -371,14 +371,14 @@ class Chunk:
         self.partitions, self.timestamps, self.headers, self.callbacks = found[7:]
         self.sealed = True
 
-    def _copy(self) -> Sealed:
+    def _copy(self) -> SealedColumns:
         """Return a copy of the current records."""
         if self.native is not None:
             return self._sealed([], [], (), self.native.close(), self.native.left)
         values = self.values[: next(self.indexes)]
         if self.is_table:
             table: Any = next(iter(values), HOLE)
-            return Sealed([], [], (), 0, self.limit, iter((self.limit,)), None if table is HOLE else table)
+            return SealedColumns([], [], (), 0, self.limit, iter((self.limit,)), None if table is HOLE else table)
         keys = self.keys[: len(values)]
         if keys:
             keys.extend([None] * (len(values) - len(keys)))
@@ -387,9 +387,9 @@ class Chunk:
 
     def _sealed(
         self, values: list[bytes | None], keys: list[bytes | None], holes: Sequence[int], count: int, room: int
-    ) -> Sealed:
+    ) -> SealedColumns:
         size = self.limit - room
-        sealed = Sealed(values, keys, holes, count, size, iter((size,)))
+        sealed = SealedColumns(values, keys, holes, count, size, iter((size,)))
         return sealed if not self.extras else sealed._replace(**_columns(self.extras.copy(), count, holes))
 
     def release(self) -> None:
@@ -443,7 +443,7 @@ class Chunk:
 
 
 def _columns(extras: Mapping[int, Extras], rows: int, holes: Sequence[int]) -> dict[str, Any]:
-    """Return the columns that have any entries, by their names in Sealed."""
+    """Return the columns that have any entries, by their names in SealedColumns."""
     found: dict[str, Any] = {}
     for row, (partition, headers, timestamp_ms, on_delivery) in extras.items():
         if row >= rows or row in holes:

@@ -20,7 +20,12 @@ from fencepost.client.net.transaction_calls import (
 )
 from fencepost.client.prepared import PreparedAnswer, PreparedTransaction
 from fencepost.client.producer.sender import Sender
-from fencepost.client.producer.transaction_answers import OpenSince, UnansweredRequests, find_own_outcome, is_taken_over
+from fencepost.client.producer.transaction_answers import (
+    TransactionClock,
+    UnansweredRequests,
+    find_own_outcome,
+    is_taken_over,
+)
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import UnsupportedVersionError
@@ -176,7 +181,7 @@ class IdCalls:
         state = await describe_transaction(self._cluster, self.transactional_id, self.deadline(), self.own)
         return find_own_outcome(self.own, state, two_phase=self._config.two_phase_commit)
 
-    async def may_have_timed_out(self, opened: OpenSince) -> bool:
+    async def may_have_timed_out(self, opened: TransactionClock) -> bool:
         """Return true if the timeout may have ended our transaction, so that our epoch is refused (before v2)."""
         if opened.for_ms() < self._config.transaction_timeout_ms and not self._unanswered.may_arrive:
             return False

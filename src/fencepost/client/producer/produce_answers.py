@@ -43,7 +43,7 @@ MAY_BE_APPENDED: Final = (
 """Errors after which the batch may still be in the log. No other batch may take its sequence."""
 
 
-class Sending(Protocol):
+class SenderActions(Protocol):
     """The interface of response handling to the sender."""
 
     refreshes: dict[str, int]  # by topic: metadata refreshes since the topic's last success
@@ -84,7 +84,7 @@ class ProduceAnswers:
         reports: DeliveryReports,
         router: Router,
         metrics: ProducerMetrics,
-        sending: Sending,
+        sending: SenderActions,
     ) -> None:
         self._cluster = cluster
         self._runtime = cluster.runtime

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from fencepost.client.calling import Caller, CallHere, SlowCalls
+from fencepost.client.calling import Caller, InlineCaller, SlowCalls
 from fencepost.client.interceptors import ProducerInterceptors
 from fencepost.client.metrics import ProducerMetrics
 from fencepost.client.net import retry
@@ -96,7 +96,7 @@ class Sender:
         self._progress = self._runtime.event()
         self.metrics = ProducerMetrics()
         self.stopped: KafkaError | None = None  # the error that stopped sending
-        caller = caller or CallHere()
+        caller = caller or InlineCaller()
         slow = SlowCalls(f"producer {config.client_id!r}", caller.waits, self._runtime.now_ms)
         self.slow_calls = slow
         self.interceptors = ProducerInterceptors(config.interceptors, slow)

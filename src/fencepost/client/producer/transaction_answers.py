@@ -134,7 +134,7 @@ class UnreportedResult:
         return unreported
 
 
-class OpenSince:
+class TransactionClock:
     """The time since the coordinator may have a transaction open, by two clocks.
 
     The monotonic clock stops while a machine sleeps, and the wall clock may be set back. The longer time counts.

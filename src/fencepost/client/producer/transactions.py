@@ -28,7 +28,7 @@ from fencepost.client.producer.id_calls import IdCalls
 from fencepost.client.producer.sender import Sender
 from fencepost.client.producer.transaction_answers import (
     FENCED,
-    OpenSince,
+    TransactionClock,
     UnansweredRequests,
     abortable,
     committed_words,
@@ -85,7 +85,7 @@ class ProducerTransactions:
         self._calls = IdCalls(cluster, sender, config, self._unanswered)
         self._lifting = False  # a prepare was sent and has no response
         self._enlisted = False  # the coordinator may know of this transaction
-        self._opened = OpenSince(cluster.runtime)
+        self._opened = TransactionClock(cluster.runtime)
         self._added: set[tuple[str, int]] = set()
         self._wanted: set[tuple[str, int]] = set()
         self._adding: TaskHandle | None = None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from fencepost.client.producer.chunks import EVERY_ROW, Batch, Chunk, Tally
+from fencepost.client.producer.chunks import EVERY_ROW, Batch, Chunk, FailureCount
 from fencepost.errors import FailureType, KafkaError, ProduceFailedError, RecordPurgedError
 
 log = logging.getLogger("fencepost.client.producer")
@@ -47,7 +47,7 @@ class UnhandledFailures:
         self.enabled = True  # false for a transactional producer, whose next transactional call raises failures instead
         self.before_waiting: Callable[[], None] = _no_objection  # raises in threads that cannot wait for a result
         self._in_runtime = in_runtime
-        self._tallies: dict[_Key, Tally] = {}
+        self._tallies: dict[_Key, FailureCount] = {}
         self._logged_ms: dict[_Key, int] = {}
 
     def failed(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int], error: KafkaError) -> None:
@@ -61,7 +61,7 @@ class UnhandledFailures:
             count = 0
         else:
             count = sum(row not in (claimed or ()) and row not in (callbacks or ()) for row in rows)
-        tally = Tally(chunk.topic, error)
+        tally = FailureCount(chunk.topic, error)
         tally = self._tallies.setdefault((chunk.topic, type(tally.cause), error.code, tally.outcome_unknown), tally)
         tally.count += count
         part.tally = tally
@@ -134,7 +134,7 @@ def _count(chunk: Chunk, row: int, step: int) -> None:
             batch.tally.count += step * batch.count
 
 
-def _summary(found: Sequence[Tally]) -> ProduceFailedError:
+def _summary(found: Sequence[FailureCount]) -> ProduceFailedError:
     count = sum(tally.count for tally in found)
     first = found[0]
     reasons = "; ".join(f"{tally.count} for topic {tally.topic!r}: {tally.reason}" for tally in found[:3])

@@ -48,21 +48,21 @@ OnAcknowledged = Callable[[Mapping[TopicPartition, list[int]], KafkaError | None
 """Called with the acknowledged offsets and their error, or None."""
 
 
-class _Handed(NamedTuple):
+class _HandedOutRecord(NamedTuple):
     record: SharedRecord
     place: SharePlace
     session: ShareReadSession
 
 
 @dataclass(slots=True)
-class Shared:
+class SharedHandOut:
     """Records of one poll.
 
     The call that returns them sets `delivered` as its last step. Until then they are not in hand; if the call was cut
     short, the next poll returns them again.
     """
 
-    taken: list[_Handed] = field(default_factory=list)
+    taken: list[_HandedOutRecord] = field(default_factory=list)
     delivered: bool = False
 
     @property
@@ -89,8 +89,8 @@ class ShareConsumerCore(ReportingCore):
         self._member: ShareMember | None = None
         self._exchange = Exchange(cluster, config, self._metrics, self._arrived)
         self._explicit = config.share_acknowledgement_mode == "explicit"
-        self._last = Shared()  # records of the last poll, until they are in hand
-        self._returned: deque[_Handed] = deque()  # undelivered records, for the next poll
+        self._last = SharedHandOut()  # records of the last poll, until they are in hand
+        self._returned: deque[_HandedOutRecord] = deque()  # undelivered records, for the next poll
         self._callback: OnAcknowledged | None = None
         self._slow = SlowCalls(f"share consumer {config.client_id!r}", SHARES_WAIT, self._runtime.now_ms)
         self.poll_ends = Polls(self._arrived.set)
@@ -128,7 +128,7 @@ class ShareConsumerCore(ReportingCore):
     async def _leave(self, deadline_ms: int) -> None:
         member, self._member = self._member, None
         self._acquired.clear()
-        self._last, self._returned = Shared(), deque()
+        self._last, self._returned = SharedHandOut(), deque()
         if member is None:
             return
         try:
@@ -174,7 +174,7 @@ class ShareConsumerCore(ReportingCore):
         shared.delivered = True
         return records
 
-    async def hand_out(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> Shared:
+    async def hand_out(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> SharedHandOut:
         """Poll; the caller marks the records as delivered."""
         self._check()
         if max_records is not None and max_records < 1:
@@ -200,18 +200,18 @@ class ShareConsumerCore(ReportingCore):
             got = self._take(most)
             self._exchange.start(member.member_id, member.places, fetching=not got)
             if got:
-                self._last = Shared(got)
+                self._last = SharedHandOut(got)
                 self._metrics.records_consumed_total += len(got)
                 return self._last
             left = deadline_ms - self._runtime.now_ms()
             if left <= 0:
-                return Shared()
+                return SharedHandOut()
             await self._arrived.wait(min(left, LOOK_AGAIN_MS, self._exchange.wait_ms()))
 
     def _settle_last(self) -> None:
         """Acknowledge the records of the previous poll, or return them again if undelivered. Raises UsageError."""
         self._take_in_hand()
-        last, self._last = self._last.taken, Shared()
+        last, self._last = self._last.taken, SharedHandOut()
         self._returned.extendleft(reversed(last))
         self._metrics.records_consumed_total -= len(last)
         if not self._explicit:
@@ -231,16 +231,16 @@ class ShareConsumerCore(ReportingCore):
         if self._last.delivered:
             for record, place, session in self._last.taken:
                 self._acquired.hand_out(record, place, session)
-            self._last = Shared()
+            self._last = SharedHandOut()
 
-    def _take(self, most: int) -> list[_Handed]:
-        got: list[_Handed] = []
+    def _take(self, most: int) -> list[_HandedOutRecord]:
+        got: list[_HandedOutRecord] = []
         while len(got) < most and self._returned:
             handed = self._returned.popleft()
             if handed.session.ended is None:
                 got.append(handed)
         for record, place, session in self._exchange.take(most - len(got)):
-            got.append(_Handed(record, place, session))
+            got.append(_HandedOutRecord(record, place, session))
         return got
 
     # --- acknowledging ---

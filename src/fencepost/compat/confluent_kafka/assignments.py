@@ -56,15 +56,15 @@ class _Listener(RebalanceListener):
 
     def on_partitions_assigned(self, partitions: list[OurTopicPartition]) -> None:
         if (found := self._assignments()) is not None:
-            found.told("on_assign", partitions)
+            found.call_back("on_assign", partitions)
 
     def on_partitions_revoked(self, partitions: list[OurTopicPartition]) -> None:
         if (found := self._assignments()) is not None:
-            found.told("on_revoke", partitions)
+            found.call_back("on_revoke", partitions)
 
     def on_partitions_lost(self, partitions: list[OurTopicPartition]) -> None:
         if (found := self._assignments()) is not None:
-            found.told("on_lost", partitions)
+            found.call_back("on_lost", partitions)
 
 
 class Assignments:
@@ -116,7 +116,7 @@ class Assignments:
             self._subscribed = False
             self._end_all()
 
-    def told(self, kind: str, places: list[OurTopicPartition]) -> None:
+    def call_back(self, kind: str, places: list[OurTopicPartition]) -> None:
         """Call the callback for a rebalance."""
         callback, consumer = self._callbacks.get(kind), self._consumer()
         self._in_callback, self._offered = kind, set(places)

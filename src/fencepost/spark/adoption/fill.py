@@ -14,7 +14,7 @@ from typing import Final
 from fencepost.client.blocking import Producer
 from fencepost.errors import UnsupportedVersionError
 from fencepost.spark.adoption.batch_rows import BatchRows
-from fencepost.spark.adoption.judgement import Rows, Tail, compare, missing
+from fencepost.spark.adoption.judgement import OutputTail, Rows, compare, missing
 from fencepost.spark.adoption.refusals import AdoptionRefusedError, UndecidedBatchError
 from fencepost.spark.adoption.verdict import BatchVerdict
 from fencepost.spark.sink.runner import ClusterClient
@@ -49,7 +49,7 @@ def _own(query_id: str) -> dict[str, str]:
     }
 
 
-def fill(settings: Mapping[str, str], batch: BatchRows, read: Callable[[], Tail], *, others_write: bool) -> int:
+def fill(settings: Mapping[str, str], batch: BatchRows, read: Callable[[], OutputTail], *, others_write: bool) -> int:
     """Write the missing rows of a begun batch.
 
     Args:

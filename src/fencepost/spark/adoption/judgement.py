@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fencepost.spark.adoption.verdict import BatchVerdict
 from fencepost.spark.sink.content import Hashes
 
-__all__ = ["Rows", "Tail", "compare", "missing", "without_rows"]
+__all__ = ["OutputTail", "Rows", "compare", "missing", "without_rows"]
 
 _NONE: Final = np.empty(0, np.uint64)
 
@@ -49,7 +49,7 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class Tail:
+class OutputTail:
     """The end of the output topics.
 
     Attributes:
@@ -65,7 +65,7 @@ class Tail:
     keeps_all: bool = True
 
 
-def compare(batch: Rows, tail: Tail, *, others_write: bool) -> tuple[BatchVerdict, str]:
+def compare(batch: Rows, tail: OutputTail, *, others_write: bool) -> tuple[BatchVerdict, str]:
     """Return the verdict about a begun batch, and the reason in words.
 
     Args:
@@ -116,7 +116,7 @@ def missing(hashes: Hashes, after: Rows) -> npt.NDArray[np.bool_]:
     return lacks
 
 
-def without_rows(tail: Tail) -> tuple[BatchVerdict, str]:
+def without_rows(tail: OutputTail) -> tuple[BatchVerdict, str]:
     """Return the verdict about a batch whose rows are not known, and the reason in words."""
     if tail.after.total + tail.around.total == 0:
         return _absent(tail, "nothing was written to the output since it was planned")
@@ -132,7 +132,7 @@ def without_rows(tail: Tail) -> tuple[BatchVerdict, str]:
     )
 
 
-def _absent(tail: Tail, words: str) -> tuple[BatchVerdict, str]:
+def _absent(tail: OutputTail, words: str) -> tuple[BatchVerdict, str]:
     if tail.deleted:
         some = ", ".join(tail.deleted[:5])
         return BatchVerdict.UNDECIDED, f"{words}, but records of that time may have been deleted from {some}"

@@ -22,7 +22,7 @@ from fencepost.spark.adoption.batch_rows import BatchRows, read_rows
 from fencepost.spark.adoption.checkpoint import Checkpoint, files_of, parse
 from fencepost.spark.adoption.fill import end_leftover, fill, is_left_open
 from fencepost.spark.adoption.judgement import Rows, compare, without_rows
-from fencepost.spark.adoption.plans import Begun, Move, SinkFacts
+from fencepost.spark.adoption.plans import Begun, MoveRecords, SinkFacts
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
 from fencepost.spark.adoption.tail import LastWrite, last_writes, read_tail
 from fencepost.spark.adoption.verdict import BatchVerdict
@@ -88,7 +88,7 @@ class PlannedMove:
     files: Mapping[str, bytes]
     checkpoint: Checkpoint
     sink: SinkFacts | None
-    move: Move | None
+    move: MoveRecords | None
     verdict: BatchVerdict | None
     reason: str
     newest_s: float
@@ -97,7 +97,7 @@ class PlannedMove:
     is_release: bool = False
     fill: Callable[[], int] | None = None
 
-    def carry_out(self) -> Move | None:
+    def carry_out(self) -> MoveRecords | None:
         """Write the planned move, and return it.
 
         Raises:

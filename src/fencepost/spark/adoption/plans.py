@@ -18,7 +18,7 @@ from fencepost.spark.adoption.verdict import BatchVerdict
 from fencepost.spark.sink.decision import Beginning, Content, Decision, SourceOffsets
 from fencepost.spark.sink.decision_store import KnownQuery
 
-__all__ = ["Begun", "Move", "SinkFacts", "adoption", "begins_unknown", "needs_judging", "release"]
+__all__ = ["Begun", "MoveRecords", "SinkFacts", "adoption", "begins_unknown", "needs_judging", "release"]
 __all__ += ["sink_facts"]
 
 AGAIN: Final = "start the query here; it writes batch {} again, exactly once"
@@ -63,7 +63,7 @@ def sink_facts(name: str, query_id: str, known: Sequence[KnownQuery], decisions:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MoveRecords:
     """The records to write: first the decision, then the beginning. Without both, the move was made before.
 
     Attributes:
@@ -143,7 +143,7 @@ def adoption(
     content: Content | None,
     about: Sequence[tuple[str, str]],
     topics: Sequence[str],
-) -> Move:
+) -> MoveRecords:
     """Return the records with which the sink takes the query over.
 
     Args:
@@ -165,13 +165,13 @@ def adoption(
     if decided == last:  # by this sink, or by an adoption before
         first = last if checkpoint.is_begun else last + 1
         words = f"batch {last} is decided by this sink: start the query here"
-        return Move(None, _beginning(sink, checkpoint, first, about), words)
+        return MoveRecords(None, _beginning(sink, checkpoint, first, about), words)
     if not checkpoint.is_begun:
         decision = _decision(checkpoint, sink, last, None, None)
         words = f"batch {last} is finished; the query continues here with batch {last + 1}"
-        return Move(decision, _beginning(sink, checkpoint, last + 1, about), words)
+        return MoveRecords(decision, _beginning(sink, checkpoint, last + 1, about), words)
     if _is_judged(checkpoint, sink, topics):
-        return Move(None, None, AGAIN.format(last))
+        return MoveRecords(None, None, AGAIN.format(last))
     if judged is None:
         raise UndecidedBatchError(f"batch {last} was begun, and the output was not looked at: give --topic")
     verdict, reason = judged
@@ -183,11 +183,11 @@ def adoption(
         fills = verdict is BatchVerdict.PARTLY and begun is Begun.MISSING
         how = "is written up to its end, and then counts as written" if fills else "counts as written"
         words = f"batch {last} {how} ({reason}); the query repeats it here, and nothing of it is written again"
-        return Move(decision, beginning, words, fills)
+        return MoveRecords(decision, beginning, words, fills)
     words = f"batch {last} counts as not written ({reason}); {AGAIN.format(last)}"
     before = _decision(checkpoint, sink, last - 1, None, None) if decided < last - 1 else None
     searched = Beginning(sink.name, checkpoint.query_id, last, tuple(about)).not_found_in(topics)
-    return Move(before, searched, words)
+    return MoveRecords(before, searched, words)
 
 
 def _choice(last: int, verdict: BatchVerdict, reason: str, begun: Begun | None) -> bool:
@@ -227,7 +227,7 @@ def _beginning(
     return Beginning(sink.name, checkpoint.query_id, first, tuple(about))
 
 
-def release(checkpoint: Checkpoint, sink: SinkFacts) -> Move:
+def release(checkpoint: Checkpoint, sink: SinkFacts) -> MoveRecords:
     """Return the record with which the sink gives the query back to Spark's own connector.
 
     The caller that writes the record opens the sink first. Then every decided batch is complete, and an undecided batch
@@ -238,7 +238,7 @@ def release(checkpoint: Checkpoint, sink: SinkFacts) -> Move:
     if sink.last is None and known is None:
         raise AdoptionRefusedError(f"sink {sink.name!r} does not know query {checkpoint.query_id}: nothing to release")
     if known is not None and known.is_released:
-        return Move(None, None, "the query was released before: start it with format('kafka')")
+        return MoveRecords(None, None, "the query was released before: start it with format('kafka')")
     _check_sink(checkpoint, replace(sink, elsewhere=()))
     decided = -1 if sink.last is None else sink.last.batch_id
     if checkpoint.is_begun and decided == last:
@@ -250,4 +250,4 @@ def release(checkpoint: Checkpoint, sink: SinkFacts) -> Move:
     if checkpoint.is_begun:
         words = f"nothing of batch {last}, which was begun, is in the output: Spark's own connector writes it again"
     mark = Beginning(sink.name, checkpoint.query_id, 0) if known is None else known
-    return Move(None, mark.released_after(checkpoint.committed), words)
+    return MoveRecords(None, mark.released_after(checkpoint.committed), words)

@@ -12,7 +12,7 @@ from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_range
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import AuthorizationError, KafkaTimeoutError
-from fencepost.spark.adoption.judgement import Rows, Tail
+from fencepost.spark.adoption.judgement import OutputTail, Rows
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
 from fencepost.spark.sink.content import row_hashes
 from fencepost.spark.sink.runner import ClusterClient
@@ -52,7 +52,7 @@ class _Ends(NamedTuple):
     end: int
 
 
-def read_tail(link: ClusterClient, topics: Sequence[str], planned_ms: int, within_ms: int) -> Tail:
+def read_tail(link: ClusterClient, topics: Sequence[str], planned_ms: int, within_ms: int) -> OutputTail:
     """Read the committed records of the topics since `planned_ms`, and of the `within_ms` before it.
 
     Raises AdoptionRefusedError if a topic is missing or an open transaction hides its end, and KafkaError.
@@ -72,7 +72,9 @@ def read_tail(link: ClusterClient, topics: Sequence[str], planned_ms: int, withi
         for place in places
         if ends[place].first > 0 and ends[place].around == ends[place].first
     )
-    return Tail(Rows.of(after), Rows.of(around), deleted, keeps_all=all(_keeps_all(link, name) for name in topics))
+    return OutputTail(
+        Rows.of(after), Rows.of(around), deleted, keeps_all=all(_keeps_all(link, name) for name in topics)
+    )
 
 
 def _ends_of(

@@ -17,7 +17,7 @@ from fencepost.errors import KafkaError
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.sink.decision import Pair
 
-__all__ = ["BOUND_MS", "NO_TIMEOUT_MS", "Holder", "StalledPartition", "Watch", "describe_holder", "holders"]
+__all__ = ["BOUND_MS", "NO_TIMEOUT_MS", "Holder", "StallWatch", "StalledPartition", "describe_holder", "holders"]
 
 BOUND_MS: Final = 60_000  # Kafka's default transaction timeout: most producers' transactions have ended by then
 AGAIN_S: Final = 60.0
@@ -37,19 +37,19 @@ class StalledPartition(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _StableOffset:
     stable: int
     since_s: float
     reported_s: float | None = None
 
 
-class Watch:
+class StallWatch:
     """Measures for how long the last stable offset of each partition has not changed. Pure: the caller passes times."""
 
     def __init__(self, bound_ms: int = BOUND_MS) -> None:
         """Start without partitions. `bound_ms`: report a partition after it has not changed for this time."""
         self._bound_s = bound_ms / 1000
-        self._seen: dict[TopicPartition, _Seen] = {}
+        self._seen: dict[TopicPartition, _StableOffset] = {}
 
     def update(
         self, now_s: float, stable: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int]
@@ -65,7 +65,9 @@ class Watch:
         """
         before = self._seen
         self._seen = {
-            partition: seen if (seen := before.get(partition)) is not None and seen.stable == at else _Seen(at, now_s)
+            partition: seen
+            if (seen := before.get(partition)) is not None and seen.stable == at
+            else _StableOffset(at, now_s)
             for partition, at in stable.items()
             if high.get(partition, at) > at
         }

@@ -26,7 +26,7 @@ from fencepost.spark.compat import (
 )
 from fencepost.spark.kafka_settings import log_notes
 from fencepost.spark.source import ranges
-from fencepost.spark.source.held_back import Watch, describe_holder
+from fencepost.spark.source.held_back import StallWatch, describe_holder
 from fencepost.spark.source.options import not_there
 from fencepost.spark.source.ranges import EARLIEST, LATEST, JsonOffsets, Offsets
 from fencepost.spark.source.shared import COMMIT_PATIENCE_MS, RangePartition, Source
@@ -45,7 +45,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         self._reported: Offsets = {}
         self._high: Offsets = {}
         self._gone: frozenset[TopicPartition] = frozenset()  # the deleted partitions that were reported
-        self._watch = Watch(self._options.warn_ms)
+        self._watch = StallWatch(self._options.warn_ms)
         self._shown: Offsets = {}
         self._last_batch_s: float | None = None
 

@@ -16,7 +16,7 @@ from fencepost.client.admin.groups import GroupListing
 from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
-from fencepost.client.diagnosis.collecting import Turns
+from fencepost.client.diagnosis.collecting import Rotation
 from fencepost.client.diagnosis.facts import Ends, FailureKind, UnansweredQuestion
 from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS
 from fencepost.client.net.topology import KnownPartition, Node
@@ -242,7 +242,7 @@ def test_long_lists_come_in_pages_and_filtered() -> None:
 
 
 def test_turns_go_round() -> None:
-    turns = Turns(2)
+    turns = Rotation(2)
     assert ["".join(turns.of("abcde")) for _ in range(4)] == ["ab", "cd", "ea", "bc"]
     assert list(turns.of("xy")) == ["x", "y"]
 

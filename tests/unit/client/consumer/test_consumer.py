@@ -459,7 +459,7 @@ async def joined(world: World, **settings: Any) -> tuple[ConsumerCore, list[tupl
     core = consumer_of(world, **{**GROUP, **settings})
     news: list[tuple[str, int]] = []
 
-    class Diary(RebalanceListener):
+    class RebalanceLog(RebalanceListener):
         def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
             news.append(("assigned", len(partitions)))
 
@@ -469,7 +469,7 @@ async def joined(world: World, **settings: Any) -> tuple[ConsumerCore, list[tupl
         def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
             news.append(("lost", len(partitions)))
 
-    core.listener = Diary()
+    core.listener = RebalanceLog()
     await core.subscribe([TOPIC])
     for _ in range(100):
         await core.poll(100)

@@ -13,7 +13,7 @@ from fencepost.client.admin.hanging import may_be_committed
 from fencepost.client.admin.logs import LogDir, LogDirReplica
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
-from fencepost.client.diagnosis.diagnosing import Memory, diagnose, may_last
+from fencepost.client.diagnosis.diagnosing import StateAges, diagnose, may_last
 from fencepost.client.diagnosis.facts import (
     Ends,
     Facts,
@@ -109,7 +109,7 @@ def unknown(part: str, why: FailureKind) -> Facts:
 
 def lasting(facts: Facts, for_ms: int) -> Facts:
     """The same facts were seen before, so long ago."""
-    memory = Memory()
+    memory = StateAges()
     memory.take(replace(facts, at_ms=facts.at_ms - for_ms))
     return memory.take(facts)
 
@@ -385,7 +385,7 @@ def test_members_that_keep_a_rebalance_open_are_named() -> None:
 
 
 def test_a_group_that_goes_round_in_a_rebalance_is_stuck() -> None:
-    memory = Memory()
+    memory = StateAges()
     states = ("PreparingRebalance", "CompletingRebalance", "PreparingRebalance")
     for step, state in enumerate(states):
         groups = [GroupListing("billing", "consumer", state, "classic")]
@@ -397,14 +397,14 @@ def test_a_group_that_goes_round_in_a_rebalance_is_stuck() -> None:
 
 
 def test_a_question_without_an_answer_does_not_begin_a_state_anew() -> None:
-    memory, sick = Memory(), replace(HEALTHY, groups=REBALANCING)
+    memory, sick = StateAges(), replace(HEALTHY, groups=REBALANCING)
     memory.take(sick)
     memory.take(replace(HEALTHY, at_ms=NOW_MS + 30_000, groups=[], unknown=[UnansweredQuestion("groups", "no answer")]))
     assert "FP501" in codes(memory.take(replace(sick, at_ms=NOW_MS + 60_000)))
 
 
 def test_progress_is_no_finding() -> None:
-    memory = Memory()
+    memory = StateAges()
     for step in range(4):
         facts = replace(HEALTHY, committed={"billing": {AT: 4 + step, OTHER: 5}}, members=members(*READ))
         facts = memory.take(replace(facts, at_ms=NOW_MS + 60_000 * step))

@@ -50,7 +50,7 @@ class Ended(Exception):
     """The transaction in which a record was to be sent is over."""
 
 
-class Story:
+class HistoryBuilder:
     """Records through an accumulator, and what was found in its chunks afterwards."""
 
     def __init__(self, name: str) -> None:
@@ -120,40 +120,40 @@ def values_of(chunk: Chunk) -> list[tuple[int, bytes]]:
     return [(row, bytes(values[row] or b"")) for row in chunk.row_numbers]
 
 
-def several(story: Story) -> None:
+def several(story: HistoryBuilder) -> None:
     for number in range(4):
         story.add(b"nested-%d" % number, partition=number, on_delivery=print)
 
 
-def record_and_flush(story: Story) -> None:
+def record_and_flush(story: HistoryBuilder) -> None:
     story.add(b"nested-0")
     story.flush()
 
 
-def flush_and_record(story: Story) -> None:
+def flush_and_record(story: HistoryBuilder) -> None:
     story.flush()
     story.add(b"nested-0")
 
 
-def begin_again(story: Story) -> None:
+def begin_again(story: HistoryBuilder) -> None:
     story.end()
     story.is_open = True
 
 
-HANDLERS: dict[str, Callable[[Story], object]] = {
+HANDLERS: dict[str, Callable[[HistoryBuilder], object]] = {
     "a plain record": lambda story: story.add(b"nested-0"),
     "a record with everything": lambda story: story.add(
         b"nested-0", key=b"k", partition=7, headers={"h": b""}, timestamp_ms=7, on_delivery=print
     ),
     "records that fill chunks": several,
     "a table": lambda story: story.table(b"nested-0"),
-    "a flush": Story.flush,
+    "a flush": HistoryBuilder.flush,
     "a record and a flush": record_and_flush,
     "a flush and a record": flush_and_record,
     "a new transaction": begin_again,
 }
 FIRST = "the first record of a chunk"
-INTERRUPTED: dict[str, Callable[[Story], object]] = {
+INTERRUPTED: dict[str, Callable[[HistoryBuilder], object]] = {
     FIRST: lambda story: story.add(b"x" * 19),
     "a plain record": lambda story: story.add(b"x"),
     "a keyed record": lambda story: story.add(b"x", key=b"key"),
@@ -177,7 +177,7 @@ def test_each_record_is_taken_once_whatever_a_handler_does_at_any_bytecode(
 
 def inside(interrupted: str, handler: str, name: str) -> int:
     for at in count(1 + len(interrupted + handler) % STRIDE, STRIDE):
-        story = Story(name)
+        story = HistoryBuilder(name)
         story.begin(interrupted)
         steps = Steps(at, lambda story=story: HANDLERS[handler](story), CORE_FILES, "opcode")  # type: ignore[misc]
         steps.during(lambda story=story: INTERRUPTED[interrupted](story))  # type: ignore[misc]
@@ -211,7 +211,7 @@ def test_no_record_is_taken_behind_the_end_of_its_transaction(interrupted: str, 
 def at_the_end(interrupted: str, name: str) -> tuple[int, int]:
     refused = 0
     for at in count(1):
-        story = Story(name)
+        story = HistoryBuilder(name)
         story.begin(interrupted)
         steps = Steps(at, story.end, CORE_FILES, "opcode")
         try:

@@ -45,7 +45,7 @@ PASSES: Final = (RetriableError, AbortableError, WakeupError, TaskCancelled)
 """Errors after which a task of the crowd continues, even if another task caused them."""
 
 
-async def together(process: Process, works: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+async def run_all(process: Process, works: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> None:
     """Run all works concurrently. Raises the first error.
 
     Each coroutine is created when its work begins, so that a process that ends earlier leaves none un-awaited.
@@ -161,7 +161,7 @@ class Readers(Actor):
                     life.consumer.wakeup()
                 await process.runtime.sleep_ms(WAKE_UP_EVERY_MS)
 
-        await together(process, [hand] * HANDS + [wake])
+        await run_all(process, [hand] * HANDS + [wake])
         await self._read_on(process, life)
 
     async def _new(self, process: Process, life: ReadersLife) -> SharedConsumer:
@@ -332,7 +332,7 @@ class Senders(Actor):
             life = SendersLife(f"{self.name}#{len(self.all_lives)}")
             self.all_lives.append(life)
             producer = producer_in(process, self._config())
-            await together(process, [partial(self._hand, process, producer, life)] * HANDS)
+            await run_all(process, [partial(self._hand, process, producer, life)] * HANDS)
             await self._close(process, producer, life)
 
     def _config(self) -> ProducerConfig:

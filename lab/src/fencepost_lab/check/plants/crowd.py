@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fencepost.client.consumer.core import ConsumerCore
-from fencepost.client.consumer.subscription import Handed, Reading
+from fencepost.client.consumer.subscription import HandOut, SubscriptionState
 from fencepost.client.net import turn
 from fencepost.client.net.turn import Hold, Polls, Turn
 from fencepost.client.producer.delivery_reports import DeliveryReports
@@ -25,7 +25,7 @@ def cancelled_poll_undoes_another(patches: Patches) -> None:
     """A cancelled poll takes back the last returned records, even if another task received them."""
     original = ConsumerCore.hand_out
 
-    async def hand_out(self: ConsumerCore, *args: Any, **kwargs: Any) -> Handed:
+    async def hand_out(self: ConsumerCore, *args: Any, **kwargs: Any) -> HandOut:
         last = self._reading._handed
         try:
             return await original(self, *args, **kwargs)
@@ -75,7 +75,7 @@ def a_woken_poll_keeps_its_turn(patches: Patches) -> None:
 def undelivered_records_count_as_read(patches: Patches) -> None:
     """Positions move past the records of a poll before its caller received them."""
 
-    def positions(self: Reading) -> dict[TopicPartition, OffsetAndMetadata]:
+    def positions(self: SubscriptionState) -> dict[TopicPartition, OffsetAndMetadata]:
         handed, delivered = self._handed, self._handed.delivered
         handed.delivered = True
         try:
@@ -83,8 +83,8 @@ def undelivered_records_count_as_read(patches: Patches) -> None:
         finally:
             handed.delivered = delivered
 
-    original = Reading.positions
-    patches.setattr(Reading, "positions", positions)
+    original = SubscriptionState.positions
+    patches.setattr(SubscriptionState, "positions", positions)
 
 
 @plant("clients", *CROWD)

@@ -6,7 +6,7 @@ from typing import Any
 
 from fencepost.broker.network import backpressure
 from fencepost.client.consumer.core import ConsumerCore
-from fencepost.client.consumer.subscription import Reading
+from fencepost.client.consumer.subscription import SubscriptionState
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.types import GroupMetadata
 from fencepost.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -45,22 +45,22 @@ def lost_partitions_are_committed(patches: Patches) -> None:
 @plant("clients", *GROUP, *CUT_SHORT)
 def cancelled_poll_loses_records(patches: Patches) -> None:
     """Records that a cancelled poll held count as read."""
-    patches.setattr(Reading, "take_back", lambda self, handed: 0)
-    patches.setattr(Reading, "put_back", lambda self, handed: 0)
+    patches.setattr(SubscriptionState, "take_back", lambda self, handed: 0)
+    patches.setattr(SubscriptionState, "put_back", lambda self, handed: 0)
 
 
 @plant("clients")
 def consumer_goes_on_a_record_further(patches: Patches) -> None:
     """After a failed transaction the consumer is not rewound, and skips a record."""
-    original = Reading.forget
+    original = SubscriptionState.forget
 
-    def further(self: Reading) -> Any:
+    def further(self: SubscriptionState) -> Any:
         for place in self.places.values():
             if place.position is not None:
                 place.position += 1
         return None if self.places else original(self)
 
-    patches.setattr(Reading, "forget", further)
+    patches.setattr(SubscriptionState, "forget", further)
 
 
 @plant(

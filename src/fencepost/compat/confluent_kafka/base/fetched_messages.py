@@ -41,7 +41,7 @@ def error_message(error: KafkaError, place: tuple[str, int] | None = None, offse
     return Message(topic, partition, offset, None, text, None, error, (TIMESTAMP_NOT_AVAILABLE, -1))
 
 
-class _Looked(NamedTuple):
+class _StateEvents(NamedTuple):
     """Events in the consumer's state: partitions that were read to their end, and missing topics."""
 
     ends: list[tuple[OurTopicPartition, int]]
@@ -112,7 +112,7 @@ class FetchedMessages:
     def _call(self, coroutine: Any) -> None:
         self._client._io.run(coroutine)
 
-    async def _hand_out(self, core: ConsumerCore, wait_ms: int) -> tuple[Any, _Looked]:
+    async def _hand_out(self, core: ConsumerCore, wait_ms: int) -> tuple[Any, _StateEvents]:
         await self._store(core)
         handed = await core.hand_out(wait_ms, _MOST)
         looked = self._look(core)
@@ -152,22 +152,22 @@ class FetchedMessages:
         await core._serve()
         core._take_part()
 
-    def _look(self, core: ConsumerCore) -> _Looked:
+    def _look(self, core: ConsumerCore) -> _StateEvents:
         places = core._reading.places
         names = {*core.subscription(), *(place.topic for place in places)}
         known = [core.cluster.topics.get(name) for name in names]
         missing = [each.name for each in known if each and each.error_code == E.UNKNOWN_TOPIC_OR_PARTITION]
         self._reported &= set(missing)
         if not self._partition_eof:
-            return _Looked([], missing)
+            return _StateEvents([], missing)
         ends = [
             (place, state.position)
             for place, state in places.items()
             if state.position is not None and not state.paused and not state.ready and core.lag(place) == 0
         ]
-        return _Looked(ends, missing)
+        return _StateEvents(ends, missing)
 
-    def _note(self, looked: _Looked) -> None:
+    def _note(self, looked: _StateEvents) -> None:
         for place, offset in looked.ends:
             if self._ended_at.get(place) != offset:
                 self._ended_at[place] = offset

@@ -94,7 +94,7 @@ def given(role: type[CommonConfig], arguments: tuple[Any, ...], keywords: Mappin
             raise UsageError(f"fencepost.compat.confluent_kafka: setting {name}: {instead}")
     if not callable(found.get("throttle_cb", ("", print))[1]):
         raise ValueError("expected callable for throttle_cb")
-    take = _Taking(found)
+    take = _RemainingSettings(found)
     try:
         result = Given(
             {},
@@ -113,7 +113,7 @@ def given(role: type[CommonConfig], arguments: tuple[Any, ...], keywords: Mappin
     return result
 
 
-class _Taking:
+class _RemainingSettings:
     """A dict of settings by names with underscores, from which settings are removed one by one."""
 
     def __init__(self, found: dict[str, tuple[str, Any]]) -> None:

@@ -13,7 +13,7 @@ from fencepost.spark.sink.runner import ClusterClient
 
 @pytest.mark.spark
 def test_every_door(spark: Any, tmp_path: Path) -> None:
-    from tests.spark.doors import seen_through_all  # with PySpark
+    from tests.spark.entry_points import read_by_all  # with PySpark
 
     with Broker({"transaction.two.phase.commit.enable": True, "log.retention.ms": -1}) as broker:
         link = ClusterClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -26,7 +26,7 @@ def test_every_door(spark: Any, tmp_path: Path) -> None:
             "third": "doors-third",
             "folder": str(tmp_path),
         }
-        seen = seen_through_all(spark, arguments)
+        seen = read_by_all(spark, arguments)
         left_open = link.io.run(link.admin.list_transactions(states=("Ongoing",)))
         link.close()
     check(seen)

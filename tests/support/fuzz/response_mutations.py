@@ -14,7 +14,7 @@ from tests.support.fuzz.batches import CODECS, bomb, lying_batch
 from tests.support.fuzz.damage import HUGE, damaged
 from tests.support.kio_messages import kio_bytes, kio_class, our_class, pair
 
-__all__ = ["Lie", "Lies"]
+__all__ = ["ResponseMutation", "ResponseMutator"]
 
 PRODUCE, FETCH = 0, 1
 BOMB_BYTES, BOMBS = 30 << 20, 20
@@ -24,7 +24,7 @@ HOSTS, PORTS = ("", "256.1.1.1", "x" * 300, "a..b"), (0, -1, 1, 70_000)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Lie:
+class ResponseMutation:
     """Bytes sent in place of an answer: `data`, in pieces of `piece` bytes, then the connection's end if `close`."""
 
     what: str
@@ -33,51 +33,53 @@ class Lie:
     close: bool = False
 
 
-class Lies:
+class ResponseMutator:
     """Lies about one answer in `one_in`. What is drawn comes from `random`."""
 
     def __init__(self, random: Random, one_in: float) -> None:
         self._random = random
         self._one_in = one_in
 
-    def about(self, key: int, version: int, answer: bytes) -> Lie:
+    def about(self, key: int, version: int, answer: bytes) -> ResponseMutation:
         """The answer (with its size) to a request of that API, or a lie."""
         if self._random.random() * self._one_in >= 1:
-            return Lie("true", answer)
+            return ResponseMutation("true", answer)
         tell = self._random.choice((self._bytes, self._bytes, self._time, self._twist, self._twist, self._invent))
         return tell(key, version, answer)
 
-    def _bytes(self, key: int, version: int, answer: bytes) -> Lie:
+    def _bytes(self, key: int, version: int, answer: bytes) -> ResponseMutation:
         random, body = self._random, answer[4:]
         match random.randrange(6):
             case 0:
-                return Lie("damaged", _framed(damaged(body, random)))
+                return ResponseMutation("damaged", _framed(damaged(body, random)))
             case 1:
-                return Lie("damaged behind the header", _framed(body[:5] + damaged(body[5:], random)))
+                return ResponseMutation("damaged behind the header", _framed(body[:5] + damaged(body[5:], random)))
             case 2:
                 (number,) = struct.unpack_from(">i", body)
                 other = random.choice((number + 1, number - 1, 0, -1, number ^ 0x4000_0000))
-                return Lie("of another request", _framed(struct.pack(">I", other & 0xFFFF_FFFF) + body[4:]))
+                return ResponseMutation(
+                    "of another request", _framed(struct.pack(">I", other & 0xFFFF_FFFF) + body[4:])
+                )
             case 3:
                 size = random.choice((HUGE, -1, 250_000_000, len(body) + 1, len(body) - 1, 0))
-                return Lie("of another size", struct.pack(">i", size) + body)
+                return ResponseMutation("of another size", struct.pack(">i", size) + body)
             case 4:
-                return Lie("twice", answer * 2)
+                return ResponseMutation("twice", answer * 2)
             case _:
-                return Lie("cut", answer[: random.randrange(len(answer))], close=random.random() < 0.5)
+                return ResponseMutation("cut", answer[: random.randrange(len(answer))], close=random.random() < 0.5)
 
-    def _time(self, key: int, version: int, answer: bytes) -> Lie:
+    def _time(self, key: int, version: int, answer: bytes) -> ResponseMutation:
         match self._random.randrange(4):
             case 0:
-                return Lie("never", b"")
+                return ResponseMutation("never", b"")
             case 1:
-                return Lie("closed", b"", close=True)
+                return ResponseMutation("closed", b"", close=True)
             case 2:
-                return Lie("given and closed", answer, close=True)
+                return ResponseMutation("given and closed", answer, close=True)
             case _:
-                return Lie("in small pieces", answer, piece=max(1, len(answer) // 200))
+                return ResponseMutation("in small pieces", answer, piece=max(1, len(answer) // 200))
 
-    def _twist(self, key: int, version: int, answer: bytes) -> Lie:
+    def _twist(self, key: int, version: int, answer: bytes) -> ResponseMutation:
         """The true answer with a few values changed, one field of a kind everywhere, or in another version."""
         random = self._random
         number, start = frame.decode_response_header(key, version, answer[4:])
@@ -93,20 +95,20 @@ class Lies:
 
     def _again(
         self, what: str, key: int, version: int, number: int, message: Any, written_in: int, answer: bytes
-    ) -> Lie:
+    ) -> ResponseMutation:
         try:
             body = encode(key, written_in, message)
         except (ValueError, struct.error, TypeError, AttributeError):  # what this version cannot carry
-            return Lie("true", answer)
-        return Lie(what, frame.encode_response_frame(key, version, number, body))
+            return ResponseMutation("true", answer)
+        return ResponseMutation(what, frame.encode_response_frame(key, version, number, body))
 
-    def _invent(self, key: int, version: int, answer: bytes) -> Lie:
+    def _invent(self, key: int, version: int, answer: bytes) -> ResponseMutation:
         """Anything that the schema allows."""
         if key in (PRODUCE, FETCH):
             return self._twist(key, version, answer)
         number, _ = frame.decode_response_header(key, version, answer[4:])
         made, _ = pair(kio_class(key, version, "Response"), our_class(key, "Response"), self._random)
-        return Lie("made up", frame.encode_response_frame(key, version, number, kio_bytes(made)))
+        return ResponseMutation("made up", frame.encode_response_frame(key, version, number, kio_bytes(made)))
 
     # --- twisting ---
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.support.story import UNKNOWN, Story
+from tests.support.history_builder import UNKNOWN, HistoryBuilder
 
 __all__ = ["FENCING"]
 
-Tale = Callable[[Story], None]
+FencingHistory = Callable[[HistoryBuilder], None]
 
 
-def a_producer_that_nobody_fenced(story: Story) -> None:
+def a_producer_that_nobody_fenced(story: HistoryBuilder) -> None:
     story.init("q", timeout_ms=1_000)
     story.init("p", timeout_ms=1_000)
     story.begin("t1")
@@ -21,7 +21,7 @@ def a_producer_that_nobody_fenced(story: Story) -> None:
     story.read("")
 
 
-def a_producer_that_another_fenced(story: Story) -> None:
+def a_producer_that_another_fenced(story: HistoryBuilder) -> None:
     story.init("p", timeout_ms=1_000)
     story.begin("t1")
     story.init("q", timeout_ms=1_000)
@@ -29,7 +29,7 @@ def a_producer_that_another_fenced(story: Story) -> None:
     story.read("")
 
 
-def a_producer_whose_fence_was_not_answered_before(story: Story) -> None:
+def a_producer_whose_fence_was_not_answered_before(story: HistoryBuilder) -> None:
     story.init("q", timeout_ms=1_000, how=UNKNOWN)
     story.init("p", timeout_ms=1_000)
     story.begin("t1")
@@ -37,14 +37,14 @@ def a_producer_whose_fence_was_not_answered_before(story: Story) -> None:
     story.read("")
 
 
-def a_producer_that_may_have_asked_twice(story: Story) -> None:
+def a_producer_that_may_have_asked_twice(story: HistoryBuilder) -> None:
     story.init("p", timeout_ms=1_000, repeated=True)
     story.begin("t1")
     story.commit("t1", "fail", fenced=True)
     story.read("")
 
 
-def a_producer_whose_transaction_another_ended(story: Story) -> None:
+def a_producer_whose_transaction_another_ended(story: HistoryBuilder) -> None:
     story.init("p", timeout_ms=1_000)
     story.begin("t1")
     story.abort("t1", process="q")
@@ -52,7 +52,7 @@ def a_producer_whose_transaction_another_ended(story: Story) -> None:
     story.read("")
 
 
-def a_transaction_that_ended_long_before(story: Story) -> None:
+def a_transaction_that_ended_long_before(story: HistoryBuilder) -> None:
     story.init("p", timeout_ms=5)
     story.begin("t1")
     story.abort("t1")
@@ -61,7 +61,7 @@ def a_transaction_that_ended_long_before(story: Story) -> None:
     story.read("")
 
 
-def a_transaction_whose_time_was_over(story: Story) -> None:
+def a_transaction_whose_time_was_over(story: HistoryBuilder) -> None:
     story.init("p", timeout_ms=5)
     story.begin("t1")
     story.send("a", "t1", how=UNKNOWN)
@@ -71,14 +71,14 @@ def a_transaction_whose_time_was_over(story: Story) -> None:
     story.read("")
 
 
-def a_timeout_that_is_not_known(story: Story) -> None:
+def a_timeout_that_is_not_known(story: HistoryBuilder) -> None:
     story.init("p")
     story.begin("t1")
     story.commit("t1", "fail", fenced=True)
     story.read("")
 
 
-FENCING: list[tuple[str, Tale, Tale]] = [
+FENCING: list[tuple[str, FencingHistory, FencingHistory]] = [
     ("fenced_by_nobody", a_producer_that_nobody_fenced, a_producer_that_another_fenced),
     ("fenced_by_nobody", a_producer_that_nobody_fenced, a_producer_whose_fence_was_not_answered_before),
     ("fenced_by_nobody", a_producer_that_nobody_fenced, a_producer_that_may_have_asked_twice),

@@ -1,4 +1,4 @@
-"""A broker that lies: it stands before an honest one, and gives its answers as `Lies` has them.
+"""A broker that lies: it stands before an honest one, and gives its answers as `ResponseMutator` has them.
 
 It listens at an address of its own on the loopback interface, where no other broker is: a client that is told a wrong
 port must not meet somebody else's.
@@ -15,16 +15,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from fencepost.protocol import codec, frame
-from tests.support.fuzz.lies import Lies
+from tests.support.fuzz.response_mutations import ResponseMutator
 
-__all__ = ["LyingBrokers"]
+__all__ = ["MutatingBrokers"]
 
 HOST = "127.77.0.1"
 NAME_BROKERS = (3, 10, 60)  # Metadata, FindCoordinator, DescribeCluster
 ENDED = (OSError, asyncio.IncompleteReadError)
 
 
-class LyingBrokers:
+class MutatingBrokers:
     """Any number of liars before the broker at `upstream`, in a thread. `happened` counts what was said."""
 
     def __init__(self, upstream: str) -> None:
@@ -57,9 +57,11 @@ class LyingBrokers:
 
     def new(self, seed: int, one_in: float) -> str:
         """Start another listener, with lies drawn from `seed`, and return its address."""
-        return asyncio.run_coroutine_threadsafe(self._listen(Lies(Random(seed), one_in)), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(
+            self._listen(ResponseMutator(Random(seed), one_in)), self._loop
+        ).result()
 
-    async def _listen(self, lies: Lies) -> str:
+    async def _listen(self, lies: ResponseMutator) -> str:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             _, port = writer.get_extra_info("sockname")
             await self._serve(lies, port, reader, writer)
@@ -68,7 +70,9 @@ class LyingBrokers:
         self._servers.append(server)
         return f"{HOST}:{server.sockets[0].getsockname()[1]}"
 
-    async def _serve(self, lies: Lies, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, lies: ResponseMutator, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         up_reader, up_writer = await asyncio.open_connection(*self._upstream)
         self._writers |= {writer, up_writer}
         try:

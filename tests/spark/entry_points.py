@@ -74,7 +74,7 @@ def several_frames(spark: SparkSession, arguments: dict[str, str], write: Callab
     return seen
 
 
-def seen_through_all(spark: SparkSession, arguments: dict[str, str]) -> dict[str, Any]:
+def read_by_all(spark: SparkSession, arguments: dict[str, str]) -> dict[str, Any]:
     """`arguments`: `servers`, the topics `first`, `second` and `third`, and a `folder`."""
     first, second, folder = arguments["first"], arguments["second"], arguments["folder"]
     common = {"kafka.bootstrap.servers": arguments["servers"]}

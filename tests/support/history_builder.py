@@ -25,12 +25,12 @@ from fencepost_lab.check.history.operations import (
 )
 from fencepost_lab.check.history.recorder import Recorder
 
-__all__ = ["UNKNOWN", "Story"]
+__all__ = ["UNKNOWN", "HistoryBuilder"]
 
 UNKNOWN = "unknown"
 
 
-class Story:
+class HistoryBuilder:
     """Partition 0 of topic t unless said otherwise; `records` are texts such as "a@0 b@1".
 
     `how`: "ok", "fail", or "unknown": nobody was told the end.

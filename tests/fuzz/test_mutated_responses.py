@@ -9,14 +9,14 @@ import pytest
 
 from fencepost.client.admin import items
 from tests.support.fuzz.client_side import administer
-from tests.support.fuzz.runs import lie_to_clients
+from tests.support.fuzz.runs import mutate_responses
 
 SEEDS = range(3, 9)
 
 
 @pytest.mark.slow
 def test_no_lie_does_harm() -> None:
-    report = lie_to_clients(1, applications=30)
+    report = mutate_responses(1, applications=30)
     told = [what for what in report.happened if what.endswith(("Error", "done"))]
     assert len(told) > 5
     lies = {"damaged", "twisted", "made up", "in another version", "of another request", "of another size", "never"}
@@ -30,7 +30,7 @@ def test_an_answer_that_is_believed_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
     def found(seed: int) -> str:
         try:
-            lie_to_clients(seed, applications=30, only=[administer])
+            mutate_responses(seed, applications=30, only=[administer])
         except AssertionError as harm:
             return str(harm)
         return ""
