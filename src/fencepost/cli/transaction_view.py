@@ -14,9 +14,10 @@ from fencepost.cli.hidden import hides
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.collecting import CollectionLimits
-from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS, OPEN_STATES, is_two_phase, partition_name
+from fencepost.client.diagnosis.holding import OPEN_STATES, is_two_phase, partition_name
 from fencepost.errors import ConfigurationError, UnsupportedVersionError
 from fencepost.protocol.codes import describe as describe_code
+from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision, Pair
 from fencepost.spark.sink.decision_store import DecisionStore
@@ -26,7 +27,6 @@ from fencepost.spark.sink.steps import SinkConfig
 
 __all__ = ["Session", "age_of", "meaning_of", "open_session", "state_of"]
 
-ANY_SINK: Final = "fencepost-sink/.*"
 
 _DECIDED: Final = {
     WinnerState.COMMITTED: "committed",
@@ -122,7 +122,7 @@ class Session:
         """Return every Spark sink that the brokers or the decision topic know."""
         found: set[str] = set()
         with suppress(UnsupportedVersionError):  # before Kafka 3.0 only the decision topic knows them
-            for transaction in self.link.io.run(self.link.admin.list_transactions(ANY_SINK)):
+            for transaction in self.link.io.run(self.link.admin.list_transactions(names.ANY_SINK)):
                 name = names.parse(transaction.transactional_id)
                 if name is not None:
                     found.add(name.sink)

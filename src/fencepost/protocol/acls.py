@@ -5,7 +5,15 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["CLUSTER_NAME", "AclOperation", "AclPermission", "PatternType", "ResourceType", "operations_in"]
+__all__ = [
+    "CLUSTER_NAME",
+    "OPERATIONS_NOT_REPORTED",
+    "AclOperation",
+    "AclPermission",
+    "PatternType",
+    "ResourceType",
+    "operations_in",
+]
 
 CLUSTER_NAME: Final = "kafka-cluster"  # the only name that a CLUSTER resource can have
 
@@ -59,11 +67,11 @@ class AclPermission(IntEnum):
     ALLOW = 3
 
 
-_NOT_REPORTED: Final = -(2**31)
+OPERATIONS_NOT_REPORTED: Final = -(2**31)  # also in answers to requests that do not ask for them
 
 
 def operations_in(bits: int) -> frozenset[AclOperation] | None:
     """Return the operations of a bit set (KIP-430); None if the broker does not report them."""
-    if bits == _NOT_REPORTED:
+    if bits == OPERATIONS_NOT_REPORTED:
         return None
     return frozenset(operation for operation in AclOperation if bits >> operation & 1)

@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 from rich.console import Console
 
+from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost_lab.demo import chaos, flights
 from fencepost_lab.demo.chaos import Kill, KillTarget
 from fencepost_lab.demo.progress import Counters, Progress
@@ -38,7 +39,6 @@ BROKER_DOWN_SECONDS = 0.5
 TRANSACTION_POLL_SECONDS = 0.7
 LOOK_SECONDS = 1.0  # finding a driver's processes walks over all processes of the machine
 FIRST_CONTACT_MS = 20_000
-TWO_PHASE_TIMEOUT_MS = 2**31 - 1  # the timeout that the broker reports for transactions that never time out
 PARTITIONS = 2  # one per task slot of the driver: a second wave of tasks would double the time of a micro-batch
 BATCHES = 30
 
@@ -281,7 +281,7 @@ class Demo:
                 committed |= {(t.transactional_id, t.producer_epoch) for t in described if t.state == "CompleteCommit"}
                 aborted |= {(t.transactional_id, t.producer_epoch) for t in described if t.state == "CompleteAbort"}
                 running = [t.timeout_ms for t in described if t.state == "Ongoing"]
-                prepared = sum(timeout == TWO_PHASE_TIMEOUT_MS for timeout in running)
+                prepared = sum(timeout == NO_TIMEOUT_MS for timeout in running)
                 self.counters.transactions = {
                     "open": len(running) - prepared,
                     "prepared": prepared,

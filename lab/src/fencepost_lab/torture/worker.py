@@ -21,6 +21,7 @@ from random import Random
 from typing import TypeVar
 
 from fencepost.errors import KafkaError
+from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost_lab.check.history.operations import (
     Abort,
     Assign,
@@ -53,7 +54,6 @@ from fencepost_lab.torture.two_phase import DecisionFile, Stored, TwoPhaseProduc
 __all__ = ["WorkerJob"]
 
 READ_COMMITTED = "read_committed"
-NO_TIMEOUT_MS = 2**31 - 1
 SENT_ONCE_MS = RETRY_BACKOFF_MS * 3 / 4
 """Time in ms.
 

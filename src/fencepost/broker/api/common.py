@@ -12,6 +12,7 @@ from fencepost.broker.parts import BROKER_ID, BrokerParts
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from fencepost.broker.topics.names import invalid_topic_name
 from fencepost.broker.topics.topic import Partition, Topic
+from fencepost.protocol.acls import OPERATIONS_NOT_REPORTED
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 
@@ -34,7 +35,6 @@ _NO_TOPIC = UUID(int=0)
 MOST_PARTITIONS = 10_000
 """Largest number of partitions that one request may create, as in Kafka."""
 
-_NOT_ASKED = -(2**31)  # value of authorized operations that were not requested, KIP-430
 
 _log = logging.getLogger("fencepost.broker.api")
 
@@ -53,7 +53,7 @@ def failure_code(error: OSError, refused: int = ErrorCode.KAFKA_STORAGE_ERROR) -
 
 def authorized_operations(call: Call, resource: ResourceType, name: str, *, requested: bool) -> int:
     """Return the client's permitted operations on the resource as bits, if requested."""
-    return call.operations(resource, name) if requested else _NOT_ASKED
+    return call.operations(resource, name) if requested else OPERATIONS_NOT_REPORTED
 
 
 def may_see(call: Call, topic: str, *, quiet: bool = False) -> bool:

@@ -21,7 +21,7 @@ from fencepost.broker.disk.system_files import raise_descriptor_limit
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.metrics.endpoint import serve_metrics
-from fencepost.broker.security.listeners import Listener, listeners_of
+from fencepost.broker.security.listeners import HIGHEST_PORT, Listener, listeners_of
 from fencepost.broker.server import BrokerServer, new_event_loop
 from fencepost.broker.settings.table import BROKER_SETTINGS, InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["broker", "parser"]
 
 _METRICS_PATIENCE_S = 30
-
-
-_LARGEST_PORT = 65535
 
 
 class _UnusableArgument(Exception):
@@ -123,7 +120,7 @@ def _fsync(text: str) -> str:
 
 
 def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > _LARGEST_PORT:
+    if not text.isdecimal() or int(text) > HIGHEST_PORT:
         raise ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return int(text)
 
@@ -379,7 +376,7 @@ def _data_directory(pairs: dict[str, str], data_dir: str) -> str:
 def _address(option: str, text: str) -> tuple[str, int]:
     """Parse HOST:PORT, with brackets around an IPv6 address. Raises _UnusableArgument."""
     host, separator, port = text.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > _LARGEST_PORT:
+    if not separator or not port.isdecimal() or int(port) > HIGHEST_PORT:
         raise _UnusableArgument(f"{option}: {text!r} is not HOST:PORT with a port from 0 to 65535")
     return host.strip("[]"), int(port)
 

@@ -25,7 +25,7 @@ from fencepost.cli.output import (
 )
 from fencepost.cli.progress import paused
 from fencepost.client.admin.scram import ScramDeletion, ScramMechanism, ScramUpsertion
-from fencepost.protocol.scram import FEWEST_ITERATIONS
+from fencepost.protocol.scram import FEWEST_ITERATIONS, MOST_BROKER_ITERATIONS
 from fencepost.small_files import MOST_BYTES, read_small
 
 __all__ = ["users"]
@@ -78,7 +78,7 @@ def set_password(
     user: User,
     mechanism: MechanismOption = Mechanism.SHA_512,
     iterations: Annotated[
-        int, typer.Option(min=FEWEST_ITERATIONS, max=16_384, help="Iterations, 4096 to 16384.")
+        int, typer.Option(min=FEWEST_ITERATIONS, max=MOST_BROKER_ITERATIONS, help="Iterations, 4096 to 16384.")
     ] = FEWEST_ITERATIONS,
     password_file: Annotated[
         Path | None,

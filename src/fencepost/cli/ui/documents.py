@@ -18,10 +18,11 @@ from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
 from fencepost.client.diagnosis.findings import ObjectKind
 from fencepost.client.diagnosis.group_rules import lags_of
-from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS, OPEN_STATES, Cause, HeldBack, is_two_phase, partition_name
+from fencepost.client.diagnosis.holding import OPEN_STATES, Cause, HeldBack, is_two_phase, partition_name
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
 from fencepost.protocol.codes import describe as describe_code
+from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision, Winner
 

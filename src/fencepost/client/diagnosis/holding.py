@@ -11,9 +11,9 @@ from fencepost.client.admin.transactions import ProducerDescription, Transaction
 from fencepost.client.diagnosis.facts import Facts, UnansweredQuestion
 from fencepost.client.diagnosis.visibility import TRANSACTIONAL_IDS
 from fencepost.client.types import TopicPartition
+from fencepost.protocol.transactions import NO_TIMEOUT_MS
 
 __all__ = [
-    "NO_TIMEOUT_MS",
     "OPEN_STATES",
     "Cause",
     "HeldBack",
@@ -25,7 +25,6 @@ __all__ = [
     "undecided_of",
 ]
 
-NO_TIMEOUT_MS: Final = 2**31 - 1  # the brokers' value for a transaction that never times out (KIP-939)
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 

@@ -38,7 +38,6 @@ from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, 
 
 TRANSACTION_VERSION: Final = "transaction.version"
 _TWO_PHASE: Final = (6, 6)  # versions of InitProducerId (KIP-939)
-IMPLICIT_ENLIST_VERSION: Final = 12  # from this version on, Produce adds its partition to the transaction (KIP-890)
 ADD_VERSIONS: Final = (0, 3)  # only brokers use newer versions
 MOVED_ON: Final = (
     E.INVALID_PRODUCER_EPOCH,

@@ -25,7 +25,7 @@ from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.runtime import TaskHandle
-from fencepost.client.net.transaction_calls import IMPLICIT_ENLIST_VERSION, init_producer_id
+from fencepost.client.net.transaction_calls import init_producer_id
 from fencepost.client.producer.accumulator import Accumulator
 from fencepost.client.producer.batching import BatchLimits
 from fencepost.client.producer.chunks import Batch
@@ -55,10 +55,10 @@ from fencepost.protocol.produce_wire import (
     encode_request,
 )
 from fencepost.protocol.records.batch import set_producer
+from fencepost.protocol.transactions import FIRST_ENLISTING_PRODUCE, LAST_EPOCH
 
 log = logging.getLogger("fencepost.client.producer")
 
-LAST_EPOCH: Final = 32_767
 REQUEST_BYTES: Final = 4 * 1024 * 1024  # bytes of batches in one request, across partitions
 
 
@@ -458,7 +458,7 @@ class Sender:
         if self.admit is not None:
             self.admit(connection)
         if self.transactions is not None and not self.transactions.implicit:
-            highest = IMPLICIT_ENLIST_VERSION - 1
+            highest = FIRST_ENLISTING_PRODUCE - 1
         return connection.version(retry.PRODUCE, 3, highest)
 
     def _send(self, node: int, connection: BrokerConnection, queues: Sequence[PartitionQueue]) -> None:

@@ -38,6 +38,7 @@ from fencepost.protocol.crc import crc32c
 from fencepost.protocol.cursor import Reader
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.json_text import parse_json
+from fencepost.protocol.transactions import LAST_EPOCH
 from fencepost.spark.errors import CorruptDecisionError, SinkContradictionError
 from fencepost.spark.sink import names
 from fencepost.values import Value
@@ -79,7 +80,6 @@ _LENGTH: Final = struct.Struct(">H")
 _COUNT: Final = struct.Struct(">I")
 _CONTENT: Final = struct.Struct(">QQ")
 _WINNER: Final = struct.Struct(f">{names.UNIQUE_BYTES}sqh")
-_MAX_EPOCH: Final = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -309,7 +309,7 @@ def decode_beginning(sink: str, query_id: str, value: bytes) -> Beginning:
 
 
 def _check_pair(pair: Pair) -> None:
-    if not (0 <= pair.producer_id < 2**63 and 0 <= pair.epoch <= _MAX_EPOCH):
+    if not (0 <= pair.producer_id < 2**63 and 0 <= pair.epoch <= LAST_EPOCH):
         raise SinkContradictionError(f"{pair} is not a producer id and epoch")
 
 

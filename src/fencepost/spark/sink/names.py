@@ -19,6 +19,7 @@ from fencepost.errors import ConfigurationError
 from fencepost.values import Value
 
 __all__ = [
+    "ANY_SINK",
     "MAX_SINK_BYTES",
     "UNIQUE_BYTES",
     "SinkId",
@@ -35,6 +36,7 @@ MAX_SINK_BYTES: Final = 1000  # of the UTF-8 form; Kafka's own limit of a transa
 UNIQUE_BYTES: Final = 16
 
 _PREFIX: Final = "fencepost-sink/"
+ANY_SINK: Final = f"{_PREFIX}.*"  # pattern for ListTransactions
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _LOCATION: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:(?://(?!/)[^/]*|//(?=/))?)?(.*)", re.DOTALL)
 _SHAPE: Final = re.compile(r"fencepost-sink/((?:[A-Za-z0-9._-]|%[0-9A-F]{2})+)(?:/([0-9a-f]{32}))?")

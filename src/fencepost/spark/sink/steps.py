@@ -34,6 +34,7 @@ from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxn
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from fencepost.protocol.messages.end_txn import EndTxnRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
+from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import SinkContradictionError
 from fencepost.spark.sink import names, plan, plan_abilities, plan_steps, wire
@@ -57,7 +58,6 @@ AT_ONCE: Final = 256
 ALL_BROKERS_MS: Final = 10_000  # the longest wait for a broker's versions
 GIVE_UP_MS: Final = 10_000  # the longest wait of a failing task for the end of its transaction
 COMPLETION_MS: Final = 60_000  # the part of a timeout that must be left for a decision and its completion
-FOR_EVER_MS: Final = 2**31 - 1
 DESCRIBED_AT_ONCE: Final = 500
 
 
@@ -382,7 +382,7 @@ class StepRunner:
 
     async def _describe_winners(self, sink: str, ids: tuple[str, ...]) -> tuple[plan_steps.DescribedWinner, ...]:
         described = await self._descriptions(ids)
-        finite = [txn.timeout_ms for txn in described if 0 < txn.timeout_ms < FOR_EVER_MS]
+        finite = [txn.timeout_ms for txn in described if 0 < txn.timeout_ms < NO_TIMEOUT_MS]
         late: set[str] = set()
         if finite:
             shortest = min(finite)
@@ -393,8 +393,8 @@ class StepRunner:
                 Pair(txn.producer_id, txn.producer_epoch),
                 txn.state if txn.error_code == 0 else "not known any more",
                 max(now_ms - txn.start_time_ms, 0) if txn.start_time_ms >= 0 else None,
-                txn.timeout_ms if txn.timeout_ms < FOR_EVER_MS else None,
-                txn.transactional_id in late and txn.timeout_ms < FOR_EVER_MS,
+                txn.timeout_ms if txn.timeout_ms < NO_TIMEOUT_MS else None,
+                txn.transactional_id in late and txn.timeout_ms < NO_TIMEOUT_MS,
             )
             for txn in described
         )

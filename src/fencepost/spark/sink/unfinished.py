@@ -34,7 +34,6 @@ __all__ = [
     "written_elsewhere",
 ]
 
-ANY_SINK: Final = "fencepost-sink/.*"
 DESCRIBED_MOST: Final = 500
 OTHERS_MOST: Final = 3
 UNKNOWN_MOST: Final = 5
@@ -63,7 +62,7 @@ def resolve(sink: str) -> str:
 
 async def open_on_topic(admin: ClusterCalls, topic: str, own: str) -> list[ForeignTransactions]:
     """Return the open transactions of other sinks than `own` on the topic. Raises KafkaError."""
-    listed = await admin.list_transactions(ANY_SINK, states=("Ongoing",))
+    listed = await admin.list_transactions(names.ANY_SINK, states=("Ongoing",))
     ids = [txn.transactional_id for txn in listed if (_sink_of(txn.transactional_id) or own) != own]
     described = await admin.describe_transactions(ids[:DESCRIBED_MOST])
     by_sink: dict[str, list[TransactionDescription]] = defaultdict(list)

@@ -17,7 +17,7 @@ from fencepost.client.net.cluster import Cluster, Leader
 from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.retry import RETRIABLE, Action
 from fencepost.client.net.stored_batches import StoredBatches
-from fencepost.client.net.transaction_calls import IMPLICIT_ENLIST_VERSION, enlist, must_enlist, once, to_enlist
+from fencepost.client.net.transaction_calls import enlist, must_enlist, once, to_enlist
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import CorruptRecordError, ProtocolError, error_for
 from fencepost.protocol import produce_wire
@@ -29,6 +29,7 @@ from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, 
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest
 from fencepost.protocol.records.aborted import AbortedFilter
 from fencepost.protocol.records.batch import BatchHeader, iter_batches, parse_header, verify_crc
+from fencepost.protocol.transactions import FIRST_ENLISTING_PRODUCE
 from fencepost.spark.sink.abilities import VERIFYING_VERSION
 
 __all__ = ["batches", "check_verifies", "init_once", "produce_batch"]
@@ -84,7 +85,7 @@ async def produce_batch(
         topic_id = cluster.topics[topic].topic_id
         lowest, highest = (12 if transactional_id is not None else 3), (12 if topic_id is None else 13)
         if transactional_id is not None and must_enlist(cluster):
-            lowest, highest = 3, IMPLICIT_ENLIST_VERSION - 1
+            lowest, highest = 3, FIRST_ENLISTING_PRODUCE - 1
             if not is_enlisted:
                 header = parse_header(batch)
                 request = to_enlist(transactional_id, header.producer_id, header.producer_epoch, [leader])

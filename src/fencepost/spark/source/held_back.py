@@ -14,14 +14,14 @@ from fencepost.client.admin.transactions import ProducerDescription
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
+from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.sink.decision import Pair
 
-__all__ = ["BOUND_MS", "NO_TIMEOUT_MS", "Holder", "StallWatch", "StalledPartition", "describe_holder", "holders"]
+__all__ = ["BOUND_MS", "Holder", "StallWatch", "StalledPartition", "describe_holder", "holders"]
 
 BOUND_MS: Final = 60_000  # Kafka's default transaction timeout: most producers' transactions have ended by then
 AGAIN_S: Final = 60.0
-NO_TIMEOUT_MS: Final = 2**31 - 1  # the brokers' timeout of a transaction that never times out (KIP-939)
 
 
 class StalledPartition(NamedTuple):

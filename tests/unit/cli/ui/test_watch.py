@@ -18,10 +18,10 @@ from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.collecting import Rotation
 from fencepost.client.diagnosis.facts import Ends, FailureKind, UnansweredQuestion
-from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS
 from fencepost.client.net.topology import KnownPartition, Node
 from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError
+from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
 

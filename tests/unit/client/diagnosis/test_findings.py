@@ -24,7 +24,7 @@ from fencepost.client.diagnosis.facts import (
     unknown_of,
 )
 from fencepost.client.diagnosis.findings import CODES, Finding, ObjectKind, Severity, exit_status, ordered
-from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS, Cause, held_back
+from fencepost.client.diagnosis.holding import Cause, held_back
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.client.net.topology import KnownPartition, Node
 from fencepost.client.types import TopicPartition
@@ -37,6 +37,7 @@ from fencepost.errors import (
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.transactions import NO_TIMEOUT_MS
 
 NOW_MS = 1_700_000_000_000
 AT = TopicPartition("orders", 0)

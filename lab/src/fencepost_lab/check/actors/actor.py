@@ -24,6 +24,7 @@ from fencepost.errors import (
     TransactionCommittedError,
     TransactionOutcomeUnknownError,
 )
+from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost_lab.check.history import Outcome, RecordRead, RecordWrite, Summary, TransactionSummary
 from fencepost_lab.check.history.operations import Abort, Commit, Init, Operation
 from fencepost_lab.check.options import SimulationOptions
@@ -42,7 +43,6 @@ Its records may be lost, so the history leaves them out.
 """
 SUSPENSIONS_AT_MOST: Final = 12
 CANCELLED_WITHIN_MS: Final = (3, 15, 60)
-NO_TIMEOUT_MS: Final = 2**31 - 1
 SHARE_OF_FAULTS: Final = 0.1
 """Fraction of the kill and pause chance per second with which a fault hits one piece of the actor's own work."""
 

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from fencepost.broker.log.partition import PartitionLog
     from fencepost.broker.topics.topic import Partition
 
-__all__ = ["ParkedFetch"]
+__all__ = ["FIRST_BY_TOPIC_ID", "ParkedFetch"]
 
-_FIRST_BY_TOPIC_ID = 13
+FIRST_BY_TOPIC_ID = 13
 
 _log = logging.getLogger("fencepost.broker.fetch")
 
@@ -69,7 +69,7 @@ class ParkedFetch:
     def __init__(self, call: Call, request: FetchRequest, opened: StartedFetch) -> None:
         self._call = call
         self._opened = opened
-        self._by_topic_id = call.version >= _FIRST_BY_TOPIC_ID
+        self._by_topic_id = call.version >= FIRST_BY_TOPIC_ID
         self._committed = request.isolation_level == READ_COMMITTED
         self._as_replica = request.replica_id >= 0
         self._is_valid = request.max_bytes >= 0

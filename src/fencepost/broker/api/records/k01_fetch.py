@@ -10,14 +10,12 @@ from dataclasses import replace
 
 from fencepost.broker.api.error_responses import refusal
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.records.fetching import ParkedFetch
+from fencepost.broker.api.records.fetching import FIRST_BY_TOPIC_ID, ParkedFetch
 from fencepost.broker.connection import Call
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.fetch_wire import READ_COMMITTED, READ_UNCOMMITTED, FetchRequest, FetchResponse
 
 __all__ = ["HANDLER"]
-
-_FIRST_BY_TOPIC_ID = 13
 
 
 def _handle(call: Call, now_ms: int, request: FetchRequest) -> FetchResponse | None:
@@ -25,7 +23,7 @@ def _handle(call: Call, now_ms: int, request: FetchRequest) -> FetchResponse | N
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         refused: FetchResponse = refusal(request, ErrorCode.INVALID_REQUEST)
         return replace(refused, error_code=ErrorCode.INVALID_REQUEST)
-    opened = call.core.fetch_sessions.open(now_ms, request, by_topic_id=call.version >= _FIRST_BY_TOPIC_ID)
+    opened = call.core.fetch_sessions.open(now_ms, request, by_topic_id=call.version >= FIRST_BY_TOPIC_ID)
     if opened.error_code:
         return FetchResponse(error_code=opened.error_code)
     if opened.session is not None:

@@ -21,14 +21,13 @@ from fencepost.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from fencepost.protocol.scram import FEWEST_ITERATIONS, ScramMechanism
+from fencepost.protocol.scram import FEWEST_ITERATIONS, MOST_BROKER_ITERATIONS, ScramMechanism
 
 __all__ = ["HANDLER"]
 
 Refusal = tuple[int, str]
 Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 
-_MOST_ITERATIONS = 16_384
 _UNKNOWN_MECHANISM = (ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 _TWICE = (ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
 _NOT_THERE = (ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
@@ -86,7 +85,7 @@ def _flaw(change: Alteration) -> Refusal | None:
     if isinstance(change, ScramCredentialUpsertion):
         if change.iterations < FEWEST_ITERATIONS:
             return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations"
-        if change.iterations > _MOST_ITERATIONS:
+        if change.iterations > MOST_BROKER_ITERATIONS:
             return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations"
         if not change.salted_password:
             return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salted password must not be empty"

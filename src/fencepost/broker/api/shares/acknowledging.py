@@ -8,6 +8,7 @@ from uuid import UUID
 
 from fencepost.broker.api.common import find_partition, partition_key
 from fencepost.broker.connection import Call
+from fencepost.broker.coordinator.group.share.requests import LONGEST_MEMBER_ID
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.share.share_partition import Acknowledgement
 from fencepost.protocol.codes import ErrorCode
@@ -18,7 +19,6 @@ __all__ = ["Acknowledgements", "acknowledge", "member_error"]
 
 _RENEW = 4
 _FIRST_WITH_RENEWAL = 2
-_LONGEST_MEMBER_ID = 36
 
 
 class AcknowledgedBatch(Protocol):
@@ -46,7 +46,7 @@ def member_error(group_id: str | None, member_id: str | None) -> str | None:
     """Return the error of an invalid group id or member id, or None."""
     if group_id is None:
         return "Invalid group id in the request."
-    if not member_id or len(member_id) > _LONGEST_MEMBER_ID:
+    if not member_id or len(member_id) > LONGEST_MEMBER_ID:
         return "Invalid member id in the request."
     return None
 

@@ -27,6 +27,7 @@ from fencepost.broker.coordinator.txn.model import (
 )
 from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TxnState
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.transactions import FIRST_ENLISTING_PRODUCE
 from fencepost.topic_partition import TopicPartition
 from fencepost.values import replace
 
@@ -128,7 +129,7 @@ def enlist_for_produce(
         return Result(verdict)
     if current.state is TxnState.ONGOING and current.partitions.issuperset(partitions):
         return _GO_ON
-    if produce_version >= generations.FIRST_IMPLICIT_PRODUCE:
+    if produce_version >= FIRST_ENLISTING_PRODUCE:
         if current.state in PREPARED:
             return Result(ProduceVerdict(ErrorCode.CONCURRENT_TRANSACTIONS))
         if config.transaction_version < 1:

@@ -23,7 +23,6 @@ from fencepost.broker.coordinator.txn.model import (
     NO_EPOCH,
     NO_PAIR,
     NO_PRODUCER_ID,
-    TWO_PHASE_TIMEOUT_MS,
     BumpCause,
     InitReply,
     PartitionFence,
@@ -35,6 +34,7 @@ from fencepost.broker.coordinator.txn.model import (
 )
 from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost.values import Value, replace
 
 FIRST_WITH_PRODUCER_FENCED = 4
@@ -97,7 +97,7 @@ def _refuse(request: InitRequest) -> Result[InitReply]:
 
 def _timeout_ms(request: InitRequest) -> int:
     """Return the timeout. A two-phase client's own timeout is neither used nor checked."""
-    return TWO_PHASE_TIMEOUT_MS if request.enable_two_phase else request.timeout_ms
+    return NO_TIMEOUT_MS if request.enable_two_phase else request.timeout_ms
 
 
 def _is_current_or_last(current: Transaction, pair: ProducerPair) -> bool:
@@ -219,7 +219,7 @@ def _with_timeouts(config: TransactionConfig, kept: Transaction, request: InitRe
     is_usual = 0 < request.timeout_ms <= config.transaction_max_timeout_ms
     if request.enable_two_phase:
         following_ms = request.timeout_ms if is_usual else -1
-        return replace(kept, timeout_ms=TWO_PHASE_TIMEOUT_MS, next_timeout_ms=following_ms)
+        return replace(kept, timeout_ms=NO_TIMEOUT_MS, next_timeout_ms=following_ms)
     if kept.timeout_ms == request.timeout_ms:
         return replace(kept, next_timeout_ms=-1)
     return replace(kept, next_timeout_ms=request.timeout_ms)

@@ -15,7 +15,6 @@ from typing import Any
 from fencepost.broker.coordinator.txn import endings
 from fencepost.broker.coordinator.txn.model import (
     LAST_CLIENT_EPOCH,
-    LAST_EPOCH,
     NO_EPOCH,
     NO_PAIR,
     NO_PRODUCER_ID,
@@ -25,6 +24,7 @@ from fencepost.broker.coordinator.txn.model import (
     Transaction,
 )
 from fencepost.broker.coordinator.txn.states import TxnState
+from fencepost.protocol.transactions import LAST_EPOCH
 from fencepost.values import replace
 
 AllocateProducerId = Callable[[], int]

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.transactions import FIRST_ENLISTING_PRODUCE
 
 
 class Generation(Enum):
@@ -51,8 +52,6 @@ TIMED_OUT: Final[dict[Generation, TimeoutAnswers]] = {
 KAFKA_PYTHON: Final = "kafka-python"
 """Software name of a client of generation C that aborts after 59 but never bumps, and would repeat that forever."""
 
-FIRST_IMPLICIT_PRODUCE: Final = 12
-"""From this Produce version on a batch enlists its partition (KIP-890)."""
 FIRST_IMPLICIT_OFFSETS: Final = 5
 FIRST_BUMPING_END: Final = 5
 
@@ -79,7 +78,7 @@ def of_offsets(api_version: int, init_version: int, add_version: int) -> Generat
 
 def of_produce(api_version: int, init_version: int, add_version: int) -> Generation:
     """Return the generation of a Produce request. Versions below 12 are ambiguous, so earlier requests decide."""
-    if api_version >= FIRST_IMPLICIT_PRODUCE:
+    if api_version >= FIRST_ENLISTING_PRODUCE:
         return Generation.D
     return _by_old_request(0 <= add_version <= 1, init_version)
 

@@ -21,6 +21,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
 from fencepost.protocol.logs import transaction_log
 from fencepost.protocol.logs.transaction_log import TransactionLogValue
+from fencepost.protocol.transactions import LAST_EPOCH, NO_TIMEOUT_MS
 from fencepost.topic_partition import TopicPartition
 from fencepost.values import Value
 
@@ -28,11 +29,7 @@ _new = tuple.__new__
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
-LAST_EPOCH: Final = 32_767
-"""Carried by markers only; a client is given at most the epoch before it, so that it can always be fenced."""
 LAST_CLIENT_EPOCH: Final = LAST_EPOCH - 1
-TWO_PHASE_TIMEOUT_MS: Final = 2**31 - 1
-"""A transaction with this timeout is a two-phase one and never times out (as Kafka 4.3.1 records and shows it)."""
 
 
 class ProducerPair(NamedTuple):
@@ -105,7 +102,7 @@ class Transaction(Value):
 
     @property
     def is_two_phase(self) -> bool:
-        return self.timeout_ms == TWO_PHASE_TIMEOUT_MS
+        return self.timeout_ms == NO_TIMEOUT_MS
 
     @property
     def deadline_ms(self) -> int | None:

@@ -22,6 +22,7 @@ import struct
 from typing import Final, NamedTuple
 
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.transactions import FIRST_ENLISTING_PRODUCE
 
 __all__ = [
     "LAST_BATCHES",
@@ -45,7 +46,6 @@ __all__ = [
 LAST_BATCHES: Final = 5
 NEWEST_PRODUCE: Final = 13
 _LAST_LENIENT: Final = 7  # clients of this Produce version and older cannot handle 59
-_FIRST_ENLISTING: Final = 12  # Produce since transaction version 2 (KIP-890)
 _SEQUENCES: Final = 2**31
 _SEEN_MAX: Final = 2**30  # a larger distance cannot be distinguished from a wrapped sequence
 
@@ -216,7 +216,7 @@ def _check_unknown(
     batch: BatchFacts, produce_version: int, kafka_rules: bool, is_earlier: bool
 ) -> ProducerRefusal | None:
     """Check a batch of a producer without state."""
-    enlists = batch.transactional and produce_version >= _FIRST_ENLISTING
+    enlists = batch.transactional and produce_version >= FIRST_ENLISTING_PRODUCE
     takes_any = (kafka_rules or is_earlier) and not enlists
     if batch.first_sequence == 0 or produce_version <= _LAST_LENIENT or takes_any:
         return None

@@ -30,7 +30,7 @@ from fencepost.broker.coordinator.group.base.requests import (
 from fencepost.broker.coordinator.group.base.topics import metadata_hash
 from fencepost.broker.coordinator.group.share.assignor import assign
 from fencepost.broker.coordinator.group.share.group import LEAVE_EPOCH, ShareGroup, ShareGroupMember, ShareGroupState
-from fencepost.broker.coordinator.group.share.requests import DescribedShareGroup, ShareHeartbeat
+from fencepost.broker.coordinator.group.share.requests import LONGEST_MEMBER_ID, DescribedShareGroup, ShareHeartbeat
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.logs.share_group_log import (
@@ -49,9 +49,6 @@ from fencepost.protocol.logs.share_group_log import (
 __all__ = ["ShareGroups"]
 
 Targets = dict[str, frozenset[TopicIdPartition]]
-
-
-_LONGEST_MEMBER_ID = 36  # of a UUID, as text
 
 
 class ShareGroups(RecordedKind[DescribedShareGroup, ShareGroup, ShareHeartbeat, AssignmentReply]):
@@ -93,8 +90,8 @@ class ShareGroups(RecordedKind[DescribedShareGroup, ShareGroup, ShareHeartbeat, 
         problem = None
         if is_blank(request.member_id):
             problem = "The member id is empty."
-        elif len(request.member_id) > _LONGEST_MEMBER_ID:
-            problem = f"The member id is longer than {_LONGEST_MEMBER_ID} characters."
+        elif len(request.member_id) > LONGEST_MEMBER_ID:
+            problem = f"The member id is longer than {LONGEST_MEMBER_ID} characters."
         elif is_blank(request.group_id):
             problem = "The group id is empty."
         elif is_blank(request.rack_id):

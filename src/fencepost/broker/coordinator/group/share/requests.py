@@ -8,7 +8,9 @@ from fencepost.broker.coordinator.group.share.group import ShareGroupMember
 from fencepost.protocol.codes import ErrorCode
 from fencepost.values import Value
 
-__all__ = ["DescribedShareGroup", "ShareHeartbeat"]
+__all__ = ["LONGEST_MEMBER_ID", "DescribedShareGroup", "ShareHeartbeat"]
+
+LONGEST_MEMBER_ID = 36  # characters of a UUID
 
 
 class ShareHeartbeat(Value, kw_only=True):
