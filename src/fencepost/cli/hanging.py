@@ -73,36 +73,46 @@ def find_hanging(
     if abort and commit:
         refuse("--abort and --commit exclude each other", status=2)
     with connected(bootstrap_servers, command_config) as admin:
-        names = topic or admin.list_topics(internal=True)
-        there = admin.describe_topics(names)
-        missing = [name for name in names if topic and name not in there]
-        if missing:
-            refuse(f"there is no topic {', '.join(map(repr, missing))}")
-        if not there:  # Kafka leaves topics out that this principal may not describe, and does not say so
-            refuse(
-                "no topic is visible to this principal, so no partition was looked at: the cluster has no topic, or "
-                "DESCRIBE on its topics is missing"
-            )
+        there = _described(admin, topic)
         found = _found(admin, there, older_than)
         if found and not as_json:
             print_table([_HEAD, *map(_row, found)])
-        ended = []
         done = "committed" if commit else "aborted"
-        wanted = [each for each in found if each.may_be_committed] if commit else found
-        if wanted and (abort or commit):
+        wanted = [each for each in found if each.may_be_committed] if commit else found if abort else []
+        if wanted:
             _agree(admin, wanted, commit=commit, even_if_committed=even_if_committed, yes=yes)
-            still = _found(admin, there, older_than)  # the question may have been open for a while
-            ended = [each for each in wanted if _ended(admin, each, still, commit=commit)]
+        still = _found(admin, there, older_than) if wanted else []  # the question may have been open for a while
+        ended = [each for each in wanted if _ended(admin, each, still, commit=commit)]
     if as_json:
         print_json([_facts(each) | ({done: each in ended} if abort or commit else {}) for each in found])
     else:
         sys.stdout.writelines(f"{done} {_facts(each)['partition']}\n" for each in ended)
     if not found:
-        count = sum(len(described.partitions) for described in there.values())
-        what = f"no hanging transactions in {count} partitions, last written more than {older_than:g} s ago"
-        sys.stderr.write(f"fencepost: {what}\n")
+        _say_none(there, older_than)
     if len(ended) < len(found):
         refuse(f"transactions that hang{' still' if ended else ''}: {len(found) - len(ended)}")
+
+
+def _say_none(there: Mapping[str, Any], older_than: float) -> None:
+    """Print on standard error that none was found in these topics."""
+    count = sum(len(described.partitions) for described in there.values())
+    what = f"no hanging transactions in {count} partitions, last written more than {older_than:g} s ago"
+    sys.stderr.write(f"fencepost: {what}\n")
+
+
+def _described(admin: Admin, topic: Sequence[str] | None) -> Mapping[str, Any]:
+    """Return these topics, or all. Exit with status 1 if one is missing, or none is visible."""
+    names = topic or admin.list_topics(internal=True)
+    there = admin.describe_topics(names)
+    missing = [name for name in names if topic and name not in there]
+    if missing:
+        refuse(f"there is no topic {', '.join(map(repr, missing))}")
+    if not there:  # Kafka leaves topics out that this principal may not describe, and does not say so
+        refuse(
+            "no topic is visible to this principal, so no partition was looked at: the cluster has no topic, or "
+            "DESCRIBE on its topics is missing"
+        )
+    return there
 
 
 def _agree(
