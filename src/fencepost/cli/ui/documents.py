@@ -56,9 +56,8 @@ def _page(rows: Sequence[T], name_of: Callable[[T], str], make: Callable[[T], Do
 
 
 def _holder(held: HeldBack) -> Document:
-    known = held.cause is Cause.TRANSACTION
-    words = held.words
-    return {"id": held.transactional_id if known else None, "words": words, "said": held.cause is not Cause.UNKNOWN}
+    name = held.transactional_id if held.cause is Cause.TRANSACTION else None
+    return {"id": name, "words": held.words, "said": held.cause is not Cause.UNKNOWN}
 
 
 # --- overview ---

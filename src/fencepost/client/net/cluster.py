@@ -576,16 +576,11 @@ class Cluster:
     def _may_pass(self, api_key: int, error: KafkaError, target: Target) -> bool:
         """Return true if a retry may help after the error. Drops metadata that the error shows to be outdated."""
         if error.code is not None:
-            return self._next(api_key, error.code, target)
-        if isinstance(error, (DisconnectedError, KafkaTimeoutError)):
-            if isinstance(target, Coordinator):
-                self.forget_coordinator(target)
-            return True
-        return False
-
-    def _next(self, api_key: int, code: int, target: Target) -> bool:
-        """Return true if a retry may help after `code`. Drops metadata that the code shows to be outdated."""
-        step = retry.action(api_key, code)
+            step = retry.action(api_key, error.code)
+        elif isinstance(error, (DisconnectedError, KafkaTimeoutError)):
+            step = Action.REFRESH_COORDINATOR  # another broker may be the coordinator by now
+        else:
+            return False
         if step is Action.REFRESH_COORDINATOR and isinstance(target, Coordinator):
             self.forget_coordinator(target)
         elif step is Action.REFRESH_LEADER and isinstance(target, Controller):
