@@ -167,7 +167,7 @@ def test_pooled_names_of_a_flink_sink_are_not_taken_for_checkpoints(
         assert command(*command_line, more) == 1
         out, err = capsys.readouterr()
         assert "TransactionNamingStrategy.POOLING" in err and "commit" not in out
-        assert "start the job from the savepoint, stop it with a new one" in err
+        assert "Start the job from the savepoint, stop it with a new one" in err
     assert ids <= stranger.open_ids()
     assert command(*command_line, "--named-by-checkpoint", "--dry-run") == 0
     to_commit = sum(int(one.rpartition("-")[2]) <= int(checkpoint) for one in numbers)

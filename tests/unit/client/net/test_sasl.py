@@ -305,7 +305,7 @@ OIDC = {
         ({**KERBEROS, "sasl_username": "alice"}, "sasl_username has no effect with sasl_mechanism=GSSAPI"),
         ({**KERBEROS, "sasl_password": "geheim"}, "sasl_password has no effect with sasl_mechanism=GSSAPI"),
         ({**KERBEROS, "sasl_oauth_token_provider": str}, "sasl_oauth_token_provider has no effect"),
-        ({**KERBEROS, "sasl_kerberos_service_name": "kafka/broker@A"}, "a name as in kafka/broker1@REALM"),
+        ({**KERBEROS, "sasl_kerberos_service_name": "kafka/broker@A"}, "must be the first part of a principal"),
         ({**KERBEROS, "sasl_mechanism": "PLAIN", "sasl_kerberos_keytab": "a"}, "keytab has no effect .* be GSSAPI"),
         ({"sasl_kerberos_principal": "a"}, "sasl_kerberos_principal has no effect .* SASL_SSL or SASL_PLAINTEXT"),
         ({**KERBEROS, "sasl_kerberos_name": "a"}, "instead: sasl_kerberos_principal"),
