@@ -11,6 +11,7 @@ import pytest
 import fencepost
 from fencepost import errors as fencepost_errors
 from fencepost.client.admin.configs import ConfigSource
+from fencepost.client.admin.topics import NewTopic
 from fencepost.client.admin.transactions import EndResult
 from fencepost.client.net.list_offsets import MAX_TIMESTAMP
 from fencepost.errors import (
@@ -176,14 +177,17 @@ def test_log_directories(broker: BrokerUnderTest, admin: fencepost.Admin) -> Non
 
 def test_records_are_deleted_below_an_offset(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic = broker.name("t")
-    admin.create_topic(topic, 1)
+    admin.create_topic(topic, 2)
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for _ in range(5):
-            producer.send(topic, b"v").result(120)
+            producer.send(topic, b"v", partition=0).result(120)
     assert admin.delete_records({TP(topic, 0): 3}) == {TP(topic, 0): 3}
     assert admin.list_offsets({TP(topic, 0): -2})[TP(topic, 0)].offset == 3
-    with pytest.raises(fencepost_errors.OffsetOutOfRangeError):
-        admin.delete_records({TP(topic, 0): 99})
+    with pytest.raises(fencepost_errors.ItemsFailedError, match=r"1 of 2 failed: .*OFFSET_OUT_OF_RANGE") as raised:
+        admin.delete_records({TP(topic, 0): 4, TP(topic, 1): 99})
+    assert raised.value.results == {TP(topic, 0): 4}
+    assert type(raised.value.errors[TP(topic, 1)]) is fencepost_errors.OffsetOutOfRangeError
+    assert raised.value.__cause__ is raised.value.errors[TP(topic, 1)]
     assert admin.delete_records({TP(topic, 0): -1}) == {TP(topic, 0): 5}
 
 
@@ -227,11 +231,11 @@ def test_the_highest_timestamp_of_committed_records(broker: BrokerUnderTest, adm
 
 def test_committed_offsets_are_altered_reset_and_deleted(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic, group = broker.name("t"), broker.name("g")
-    admin.create_topic(topic, 2)
+    admin.create_topics([NewTopic(topic, 2), NewTopic(f"{topic}-other", 1)])
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for number in range(4):
             producer.send(topic, b"v", partition=0, timestamp_ms=1000 * number).result(120)
-    first, second = TP(topic, 0), TP(topic, 1)
+    first, second, free = TP(topic, 0), TP(topic, 1), TP(f"{topic}-other", 0)
     admin.alter_group_offsets(group, {first: 2, second: fencepost.OffsetAndMetadata(0, "by hand")})
     assert admin.group_offsets(group)[second].metadata == "by hand"
     assert admin.reset_group_offsets(group, "latest") == {first: 4, second: 0}
@@ -243,13 +247,16 @@ def test_committed_offsets_are_altered_reset_and_deleted(broker: BrokerUnderTest
         admin.reset_group_offsets(group, "yesterday")
     admin.delete_group_offsets(group, [second])
     assert set(admin.group_offsets(group)) == {first}
+    admin.alter_group_offsets(group, {free: 0})
     with fencepost.Consumer(broker.bootstrap_servers, group_id=group) as consumer:
         consumer.subscribe([topic])
         until_assigned(consumer)
         with pytest.raises(fencepost_errors.UsageError, match="has members"):
             admin.alter_group_offsets(group, {first: 1})
-        with pytest.raises(fencepost_errors.KafkaError):
-            admin.delete_group_offsets(group, [first])
+        with pytest.raises(fencepost_errors.ItemsFailedError, match="GROUP_SUBSCRIBED_TO_TOPIC") as raised:
+            admin.delete_group_offsets(group, [first, free])
+        assert (set(raised.value.results), set(raised.value.errors)) == ({free}, {first})
+    assert set(admin.group_offsets(group)) == {first}
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["named", "all"])
@@ -317,9 +324,9 @@ def test_a_classic_group_and_its_members(broker: BrokerUnderTest, admin: fencepo
         assert member.subscribed == (topic,)
         assert set(member.assigned) == {TP(topic, 0), TP(topic, 1)}
         assert [one.state for one in admin.list_groups(states=["Stable"]) if one.group_id == group] == ["Stable"]
-        with pytest.raises(fencepost_errors.KafkaError):
-            admin.remove_group_members(group, ["somebody-else"])
-        admin.remove_group_members(group, ["desk-1"])
+        with pytest.raises(fencepost_errors.ItemsFailedError, match="1 of 2 failed: member 'somebody-else'") as raised:
+            admin.remove_group_members(group, ["somebody-else", "desk-1"])
+        assert (set(raised.value.results), set(raised.value.errors)) == ({"desk-1"}, {"somebody-else"})
         assert admin.describe_group(group).members == ()
 
 
@@ -331,8 +338,9 @@ def test_a_dynamic_member_is_removed_by_its_member_id(broker: BrokerUnderTest, a
         until_assigned(consumer)
         (member,) = admin.describe_group(group).members
         assert member.group_instance_id is None
-        with pytest.raises(fencepost_errors.GroupFencedError):
+        with pytest.raises(fencepost_errors.ItemsFailedError) as raised:
             admin.remove_group_members(group, member_ids=["somebody-else"])
+        assert type(raised.value.errors["somebody-else"]) is fencepost_errors.GroupFencedError
         admin.remove_group_members(group, member_ids=[member.member_id])
         assert admin.describe_group(group).members == ()
         with pytest.raises(fencepost_errors.GroupFencedError):

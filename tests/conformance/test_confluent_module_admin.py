@@ -150,6 +150,7 @@ def test_offsets_and_records(broker: BrokerUnderTest, admin: fencepost.Admin) ->
     def program(kit: Kit) -> Any:
         own, spec = client(kit), kit.module.admin.OffsetSpec
         kit.topic("t", values=5)
+        kit.topic("short", values=1)
         at = kit.partition("t", 0)
 
         def found(wanted: Any) -> Any:
@@ -167,13 +168,14 @@ def test_offsets_and_records(broker: BrokerUnderTest, admin: fencepost.Admin) ->
         seen = [found(each) for each in specs]
         before = kit.partition("t", 0, 2)
         deleted = outcomes(kit, own.delete_records([before]), lambda result: result.low_watermark)
-        beyond = outcomes(kit, own.delete_records([kit.partition("t", 0, 99)]))
+        some = [kit.partition("t", 0, 3), kit.partition("short", 0, 99)]
+        beyond = outcomes(kit, own.delete_records(some), lambda result: result.low_watermark)
         return seen, list(deleted.values()), found(spec.earliest()), list(beyond.values())
 
     seen, deleted, earliest, beyond = both(broker, admin, program)
-    assert beyond == ["OFFSET_OUT_OF_RANGE"]
+    assert beyond == [3, "OFFSET_OUT_OF_RANGE"]
     assert [each[0] for each in seen] == [0, 5, 4, 3, -1]
-    assert (deleted, earliest[0]) == ([2], 2)
+    assert (deleted, earliest[0]) == ([2], 3)
 
 
 def test_the_cluster_and_the_end(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:

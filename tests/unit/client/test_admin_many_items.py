@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+import fencepost
 from fencepost.client.admin.core import AdminCore
 from fencepost.errors import (
+    AuthorizationError,
     BrokerError,
     ItemsFailedError,
     KafkaError,
@@ -24,6 +26,7 @@ from tests.unit.client.scripted import ScriptedBroker, World, cut, run, topic_id
 
 CREATE, DELETE_GROUPS, METADATA, FIND_COORDINATOR, ALTER_REPLICA_LOG_DIRS = 19, 42, 3, 10, 34
 EXISTS, THROTTLED, NOT_COORDINATOR, NOT_EMPTY = 36, 89, 16, 68
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 
 
 def created(codes: dict[str, int]) -> Callable[[int, Any], Any]:
@@ -183,3 +186,16 @@ def test_a_group_that_has_moved_is_looked_up_again() -> None:
     assert [list(request.groups_names) for request in broker.asked(DELETE_GROUPS)] == [["a", "b", "c"], ["b"]]
     looked_up = [list(request.coordinator_keys) for request in broker.asked(FIND_COORDINATOR)]
     assert looked_up == [["a", "b", "c"], ["b"]]
+
+
+def test_a_producer_that_is_not_fenced_does_not_hide_the_fenced_ones() -> None:
+    with fencepost.Broker() as broker, fencepost.Admin(broker.bootstrap_servers) as admin:
+        with (
+            broker.faults.fail("InitProducerId", TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+            pytest.raises(ItemsFailedError, match="fence producers: 1 of 2 failed: ") as raised,
+        ):
+            admin.fence_producers(["first", "second"])
+        (fenced,), (failed,) = raised.value.results, raised.value.errors
+        assert {fenced, failed} == {"first", "second"}
+        assert isinstance(raised.value.errors[failed], AuthorizationError)
+        assert [each.transactional_id for each in admin.list_transactions()] == [fenced]

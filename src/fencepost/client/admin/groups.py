@@ -71,7 +71,7 @@ class AdminGroups(AdminBase):
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:
-            GroupFencedError: An id is not a member (25).
+            ItemsFailedError: Some ids could not be removed, such as those of no member (25); the others were.
             UsageError: The call names no member.
         """
         members = [
@@ -89,9 +89,14 @@ class AdminGroups(AdminBase):
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: int(answer.error_code),
         )
-        for code in [reply.error_code, *(member.error_code for member in reply.members)]:
-            if code != 0:
-                raise error_for(code, f"remove members from group {group_id!r}")
+        operation = f"remove members from group {group_id!r}"
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, operation)
+        outcomes: Outcomes[str] = Outcomes()
+        for member in reply.members:
+            name = member.group_instance_id or member.member_id
+            outcomes.put(name, ItemAnswer(member.error_code), f"member {name!r}")
+        outcomes.results(operation)
 
     async def delete_group(self, group_id: str, *, api_timeout_ms: int | None = None) -> None:
         """Delete a group without members.
@@ -220,7 +225,8 @@ class AdminGroups(AdminBase):
         """Delete committed offsets.
 
         Raises:
-            BrokerError: A member is subscribed to the topic (86).
+            ItemsFailedError: Some offsets could not be deleted, such as those of topics to which a member is subscribed
+                (86); the others were.
         """
         request = od.OffsetDeleteRequest(
             group_id=group_id,
@@ -241,8 +247,9 @@ class AdminGroups(AdminBase):
         )
         if reply.error_code != 0:
             raise error_for(reply.error_code, f"offsets of group {group_id!r}")
+        outcomes: Outcomes[TopicPartition] = Outcomes()
         for topic in reply.topics:
             for partition in topic.partitions:
-                if partition.error_code != 0:
-                    operation = f"offset of {topic.name}-{partition.partition_index} of group {group_id!r}"
-                    raise error_for(partition.error_code, operation)
+                place = TopicPartition(topic.name, partition.partition_index)
+                outcomes.put(place, ItemAnswer(partition.error_code), f"offset of {topic.name}-{place.partition}")
+        outcomes.results(f"delete offsets of group {group_id!r}")

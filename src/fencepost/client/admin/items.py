@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind, Target
 from fencepost.client.net.retry import RETRIABLE
+from fencepost.client.net.tasks import gather
 from fencepost.errors import ItemsFailedError, KafkaError, KafkaTimeoutError, ProtocolError, error_for
 from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode as E
 
-__all__ = ["ItemAnswer", "ManyItems", "Outcomes", "each_item", "each_of_groups", "each_of_targets", "refusal"]
+__all__ = [
+    "ItemAnswer",
+    "ManyItems",
+    "Outcomes",
+    "each_item",
+    "each_of_groups",
+    "each_of_targets",
+    "outcomes_of",
+    "refusal",
+]
 
 I = TypeVar("I")  # noqa: E741 (an item)
 _MOVED: Final = frozenset({E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE})
@@ -37,7 +47,7 @@ class Outcomes(Generic[I]):
     def results(self, operation: str) -> dict[I, Any]:
         """Return the results. Raises ItemsFailedError if an item failed."""
         if self.failed:
-            raise ItemsFailedError.of(operation, self.done, self.failed)
+            raise ItemsFailedError.of(operation, self.done, self.failed) from next(iter(self.failed.values()))
         return self.done
 
     def only(self) -> Any:
@@ -162,6 +172,20 @@ async def each_of_targets(
             if len(asks) == 1:
                 raise
             outcomes.failed |= dict.fromkeys(items, error)
+    return outcomes
+
+
+async def outcomes_of(cluster: Cluster, calls: Mapping[I, Coroutine[Any, Any, Any]]) -> Outcomes[I]:
+    """Make the calls of the items side by side."""
+    results = await gather(cluster.runtime, list(calls.values()))
+    outcomes: Outcomes[I] = Outcomes()
+    for item, result in zip(calls, results, strict=True):
+        if isinstance(result, KafkaError):
+            outcomes.failed[item] = result
+        elif isinstance(result, Exception):
+            raise result
+        else:
+            outcomes.done[item] = result
     return outcomes
 
 

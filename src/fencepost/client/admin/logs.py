@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from fencepost.arguments import Int32, OrMinusOne
 from fencepost.client.admin.base import AdminBase
+from fencepost.client.admin.items import outcomes_of
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Leader
-from fencepost.client.net.tasks import first_error, gather
+from fencepost.client.net.tasks import gather
 from fencepost.client.types import K, TopicPartition
 from fencepost.errors import error_for
 from fencepost.protocol.messages import delete_records as dr
@@ -44,20 +45,22 @@ class AdminLogs(AdminBase):
     async def delete_records(
         self, before: Mapping[K, OrMinusOne], *, api_timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Delete records below the given offsets (-1: the high watermark); return the new log start by partition."""
+        """Delete records of partitions.
+
+        Args:
+            before: First offset to keep, by partition; -1: the high watermark.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Returns:
+            The new start of the log by partition.
+
+        Raises:
+            ItemsFailedError: The records of some partitions could not be deleted; those of the others were.
+        """
         deadline_ms = self._deadline(api_timeout_ms)
-        calls = [
-            self._delete_records_of(TopicPartition(*partition), at, deadline_ms) for partition, at in before.items()
-        ]
-        results = await gather(self.cluster.runtime, calls)
-        failed = first_error(results)
-        if failed is not None:
-            raise failed
-        return {
-            TopicPartition(*partition): result
-            for partition, result in zip(before, results, strict=True)
-            if not isinstance(result, Exception)
-        }
+        wanted = {TopicPartition(*partition): at for partition, at in before.items()}
+        calls = {place: self._delete_records_of(place, at, deadline_ms) for place, at in wanted.items()}
+        return (await outcomes_of(self.cluster, calls)).results("delete records")
 
     async def _delete_records_of(self, place: TopicPartition, before: int, deadline_ms: int) -> int:
         timeout_ms = self.cluster.server_timeout_ms(deadline_ms)

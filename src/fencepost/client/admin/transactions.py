@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from fencepost.arguments import Int16, Int16OrMinusOne, Int32, Int32OrMinusOne, OrMinusOne
 from fencepost.client.admin.base import AdminBase
+from fencepost.client.admin.items import outcomes_of
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind, Leader
 from fencepost.client.net.retry import OFFSET_FETCH, TXN_OFFSET_COMMIT
@@ -246,19 +247,11 @@ class AdminTransactions(AdminBase):
         """Fence the producers of these ids and abort their open transactions; return the responses by id.
 
         Raises:
-            KafkaError: The first error. The other ids have been processed nevertheless.
+            ItemsFailedError: The producers of some ids could not be fenced; those of the others were.
         """
-        ids = list(dict.fromkeys(transactional_ids))
-        calls = [self.init_producer_id(transactional_id, api_timeout_ms=api_timeout_ms) for transactional_id in ids]
-        results = await gather(self.cluster.runtime, calls)
-        failed = first_error(results)
-        if failed is not None:
-            raise failed
-        return {
-            transactional_id: result
-            for transactional_id, result in zip(ids, results, strict=True)
-            if not isinstance(result, Exception)
-        }
+        ids = dict.fromkeys(transactional_ids)
+        calls = {each: self.init_producer_id(each, api_timeout_ms=api_timeout_ms) for each in ids}
+        return (await outcomes_of(self.cluster, calls)).results("fence producers")
 
     async def force_terminate_transaction(self, transactional_id: str, *, api_timeout_ms: int | None = None) -> None:
         """Abort the open transaction of the id, also a prepared one (KIP-939), and fence its producer."""
