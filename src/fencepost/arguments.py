@@ -14,6 +14,7 @@ import functools
 import inspect
 import math
 import numbers
+import os
 import re
 import types
 import typing
@@ -205,6 +206,8 @@ def _annotated(hint: Any, extra: Any) -> ValueKind:
 def _check_path(name: str, value: Any) -> Any:
     if value == "":
         raise ConfigurationError(f"{name} is ''; it must not be empty")
+    if "\0" in os.fsdecode(value):
+        raise ConfigurationError(f"{name} is {value!r:.80}; a path has no NUL character")
     return value
 
 
@@ -213,7 +216,9 @@ def _either(kinds: list[ValueKind]) -> ValueKind:
         return next(kind for kind in kinds if kind.fits(value)).take(name, value)
 
     return ValueKind(
-        " or ".join(kind.meant for kind in kinds), lambda value: any(kind.fits(value) for kind in kinds), take
+        " or ".join(dict.fromkeys(kind.meant for kind in kinds)),
+        lambda value: any(kind.fits(value) for kind in kinds),
+        take,
     )
 
 

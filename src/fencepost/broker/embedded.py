@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import NoReturn, Self, TypeVar
 
 from fencepost.arguments import checked
 from fencepost.broker.embedded_control import BrokerClock, BrokerFaults
@@ -93,6 +93,9 @@ class Broker:
         else:
             state = "running" if self._error is None else f"failed: {type(self._error).__name__}"
         return f"<fencepost.Broker {self._listeners[0].address}, {state}>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a Broker cannot be copied or pickled; give other processes its bootstrap_servers")
 
     @property
     def bootstrap_servers(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
@@ -119,7 +120,14 @@ def client_settings(
         kind.from_dotted(settings)
         parse_bootstrap(settings["bootstrap.servers"])
     except ConfigurationError as error:
-        raise typer.BadParameter(str(error)) from error
+        variables = [
+            variable
+            for variable, name in names.items()
+            if settings.get(name) == surroundings.get(variable) is not None
+            and re.search(rf"\b{name.replace('.', '_')}\b", str(error))
+        ]
+        source = f" ({', '.join(variables)} in the environment)" if variables else ""
+        raise typer.BadParameter(f"{error}{source}") from error
     return settings
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import gc
 import os
+import pickle
 import pty
 import signal
 import socket
@@ -16,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +27,7 @@ from fencepost.broker.disk.directory_checks import DirectoryInUse
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.embedded import Broker
 from fencepost.broker.settings.table import InvalidSetting
+from fencepost.errors import ConfigurationError
 from fencepost.process.signal_waits import wait_for_event
 from tests.support.raw_client import Closed, RawClient
 
@@ -83,6 +87,26 @@ def test_what_goes_wrong_at_the_start_is_raised_there(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"nonsense")
     with pytest.raises(UnusableDirectory, match=r"settings\.fencepost"):
         Broker(data_dir=str(tmp_path)).start()
+
+
+@pytest.mark.parametrize(
+    ("directory", "error", "words"),
+    [
+        ("a\0b", ConfigurationError, r"data_dir is 'a\\x00b'; a path has no NUL character"),
+        ("", ConfigurationError, "data_dir is ''; it must not be empty"),
+        (5, TypeError, r"data_dir is 5 \(int\); a path or None is meant"),
+    ],
+)
+def test_a_directory_that_cannot_be_one_is_refused(directory: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=f"^{words}$"):
+        Broker(data_dir=directory)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_broker_is_not_copied(copied: Callable[[Broker], object]) -> None:
+    """Two objects would stop one server."""
+    with Broker() as broker, pytest.raises(TypeError, match="a Broker cannot be copied or pickled"):
+        copied(broker)
 
 
 def test_no_file_can_be_removed_to_let_a_second_broker_in(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import typer
 
 from fencepost.cli import cluster_settings
 from fencepost.cli.cluster_settings import client_settings
@@ -36,3 +37,18 @@ def test_what_any_client_knows_is_not_told(capsys: pytest.CaptureFixture[str]) -
     given = {"FENCEPOST_NATIVE": "0", "FENCEPOST_LINGER_MS": "5", "FENCEPOST_GROUP_ID": "g", "HOME": "/"}
     assert client_settings(None, None, given) == {"bootstrap.servers": "localhost:9092"}
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("FENCEPOST_REQUEST_TIMEOUT_MS", "abc"), ("FENCEPOST_BOOTSTRAP_SERVERS", "")]
+)
+def test_the_error_of_a_setting_names_the_variable_that_sets_it(variable: str, value: str) -> None:
+    with pytest.raises(typer.BadParameter) as raised:
+        client_settings(None, None, {variable: value, "FENCEPOST_CLIENT_ID": "me"})
+    assert raised.value.message.endswith(f" ({variable} in the environment)")
+
+
+def test_an_option_that_overrides_a_variable_is_not_blamed_on_it() -> None:
+    with pytest.raises(typer.BadParameter) as raised:
+        client_settings("nowhere:", None, {"FENCEPOST_BOOTSTRAP_SERVERS": "localhost:9092"})
+    assert "environment" not in raised.value.message
