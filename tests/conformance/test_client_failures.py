@@ -148,6 +148,17 @@ def test_a_call_about_a_missing_topic_or_partition_fails_after_the_time_for_news
         assert [type(each) for each in reasons] == [UnknownTopicOrPartitionError]
 
 
+def test_offsets_of_other_partitions_are_set_and_told(broker: BrokerUnderTest) -> None:
+    topic, group = broker.name("t"), broker.name("g")
+    with fencepost.Admin(broker.bootstrap_servers, topic_metadata_propagation_max_ms=300) as admin:
+        admin.create_topic(topic, 1)
+        with pytest.raises(ItemsFailedError, match=f"1 of 2 failed: commit {topic}-7 of group") as raised:
+            admin.alter_group_offsets(group, {(topic, 0): 3, (topic, 7): 0})
+        assert list(raised.value.results) == [(topic, 0)]
+        assert type(raised.value.errors[topic, 7]) is UnknownTopicOrPartitionError
+        assert {place: at.offset for place, at in admin.group_offsets(group).items()} == {(topic, 0): 3}
+
+
 def test_a_commit_to_a_missing_topic_fails_after_the_time_for_news(broker: BrokerUnderTest) -> None:
     settings: dict[str, Any] = {"group_id": broker.name("g"), "topic_metadata_propagation_max_ms": 300}
     consumer = fencepost.Consumer(broker.bootstrap_servers, **settings)

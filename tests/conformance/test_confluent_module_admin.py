@@ -128,6 +128,12 @@ def test_groups(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
         changed = module.ConsumerGroupTopicPartitions(group, [kit.partition("t", 0, 2)])
         futures = own.alter_consumer_group_offsets([changed])
         seen.append(outcomes(kit, futures, lambda found: positions(found.topic_partitions)))
+        some = [kit.partition("t", 0, 3), kit.partition("t", 7, 0)]
+        futures = own.alter_consumer_group_offsets([module.ConsumerGroupTopicPartitions(group, some)])
+        errors = outcomes(
+            kit, futures, lambda found: [each.error and each.error.name() for each in found.topic_partitions]
+        )
+        seen.append(errors)
         seen += [outcomes(kit, own.delete_consumer_groups([group])) for _ in range(2)]
         return seen
 
@@ -141,6 +147,7 @@ def test_groups(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
         {"g": [["t", 0, 5, None], ["t", 7, -1001, None]]},
         {"g": "NON_EMPTY_GROUP"},
         {"g": [["t", 0, 2, None]]},
+        {"g": [None, "UNKNOWN_TOPIC_OR_PART"]},
         {"g": None},
         {"g": "GROUP_ID_NOT_FOUND"},
     ]

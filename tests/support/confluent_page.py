@@ -129,8 +129,8 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "Consumer.subscribe": "with several names of which one is a pattern, all are sent as one pattern; names are "
     "checked, and other types are not converted to text",
     "Consumer.unsubscribe": "calls on_revoke at once, instead of in the next poll()",
-    "admin.AdminClient.alter_consumer_group_offsets": "a group with members fails as a whole; so does a call with a "
-    "missing topic or partition, after topic.metadata.propagation.max.ms (30 s)",
+    "admin.AdminClient.alter_consumer_group_offsets": "a group with members fails as a whole; the error of a "
+    "missing topic or partition comes after topic.metadata.propagation.max.ms (30 s)",
     "admin.AdminClient.delete_records": _MISSING,
     "admin.AdminClient.list_offsets": _MISSING,
     "admin.AdminClient.create_partitions": f"{_NO_FUTURE_CHANGE}; `replica_assignment` is refused",

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.admin.items import ItemAnswer, ManyItems, Outcomes, each_of_groups
-from fencepost.client.group.committed_offsets import commit, fetch_committed
+from fencepost.client.admin.items import ItemAnswer, ManyItems, Outcomes, each_item, each_of_groups
+from fencepost.client.group.committed_offsets import commit_request, fetch_committed
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
 from fencepost.client.types import GroupMetadata, Isolation, K, OffsetAndMetadata, TopicPartition, numbers_by_topic
@@ -15,6 +15,7 @@ from fencepost.errors import GroupFencedError, UsageError, error_for
 from fencepost.protocol.messages import delete_groups as dg
 from fencepost.protocol.messages import leave_group as le
 from fencepost.protocol.messages import list_groups as lg
+from fencepost.protocol.messages import offset_commit as oc
 from fencepost.protocol.messages import offset_delete as od
 
 RESET_POINTS: Final = {"earliest": offsets.EARLIEST, "latest": offsets.LATEST}
@@ -165,15 +166,25 @@ class AdminGroups(AdminBase):
 
         Raises:
             UsageError: The group has members.
+            ItemsFailedError: Some offsets could not be set; the others were.
         """
         wanted = {
             TopicPartition(*partition): OffsetAndMetadata(at) if isinstance(at, int) else at
             for partition, at in positions.items()
         }
-        try:
-            await commit(self.cluster, GroupMetadata(group_id), wanted, self._deadline(api_timeout_ms))
-        except GroupFencedError as error:
-            raise UsageError(f"group {group_id!r} has members; stop them first ({error})", code=error.code) from error
+        call: ManyItems[TopicPartition] = ManyItems(
+            lambda pending: commit_request(GroupMetadata(group_id), {place: wanted[place] for place in pending}),
+            (2, 9),
+            _commit_answers,
+            lambda place: f"commit {place.topic}-{place.partition} of group {group_id!r}",
+        )
+        coordinator = Coordinator(CoordinatorKind.GROUP, group_id)
+        outcomes = await each_item(self.cluster, coordinator, wanted, call, self._deadline(api_timeout_ms))
+        for error in outcomes.failed.values():
+            if isinstance(error, GroupFencedError):
+                text = f"group {group_id!r} has members; stop them first ({error})"
+                raise UsageError(text, code=error.code) from error
+        outcomes.results(f"set offsets of group {group_id!r}")
 
     async def reset_group_offsets(
         self,
@@ -253,3 +264,11 @@ class AdminGroups(AdminBase):
                 place = TopicPartition(topic.name, partition.partition_index)
                 outcomes.put(place, ItemAnswer(partition.error_code), f"offset of {topic.name}-{place.partition}")
         outcomes.results(f"delete offsets of group {group_id!r}")
+
+
+def _commit_answers(reply: oc.OffsetCommitResponse) -> dict[TopicPartition, ItemAnswer]:
+    return {
+        TopicPartition(topic.name, partition.partition_index): ItemAnswer(partition.error_code)
+        for topic in reply.topics
+        for partition in topic.partitions
+    }

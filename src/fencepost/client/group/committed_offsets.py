@@ -143,6 +143,27 @@ async def commit(
     """Commit offsets. Raises GroupFencedError (22, 25, 27, 82), KafkaTimeoutError, or the class of any other code."""
     if not positions:
         return
+    reply: oc.OffsetCommitResponse = await cluster.call(
+        Coordinator(CoordinatorKind.GROUP, group.group_id),
+        commit_request(group, positions),
+        (7 if group.group_instance_id is not None else 2, 9),
+        deadline_ms=deadline_ms,
+        code_of=_commit_code,
+        operation=f"commit offsets of group {group.group_id!r}",
+        lane=lane,
+    )
+    for topic in reply.topics:
+        for partition in topic.partitions:
+            if partition.error_code != 0:
+                raise error_for(
+                    partition.error_code, f"commit {topic.name}-{partition.partition_index} of {group.group_id!r}"
+                )
+
+
+def commit_request(
+    group: GroupMetadata, positions: Mapping[TopicPartition, OffsetAndMetadata]
+) -> oc.OffsetCommitRequest:
+    """Return the request that commits offsets."""
     topics = [
         oc.OffsetCommitRequestTopic(
             name=name,
@@ -158,28 +179,13 @@ async def commit(
         )
         for name, numbers in numbers_by_topic(positions).items()
     ]
-    request = oc.OffsetCommitRequest(
+    return oc.OffsetCommitRequest(
         group_id=group.group_id,
         generation_id_or_member_epoch=group.generation_id,
         member_id=group.member_id,
         group_instance_id=group.group_instance_id,
         topics=topics,
     )
-    reply: oc.OffsetCommitResponse = await cluster.call(
-        Coordinator(CoordinatorKind.GROUP, group.group_id),
-        request,
-        (7 if group.group_instance_id is not None else 2, 9),
-        deadline_ms=deadline_ms,
-        code_of=_commit_code,
-        operation=f"commit offsets of group {group.group_id!r}",
-        lane=lane,
-    )
-    for topic in reply.topics:
-        for partition in topic.partitions:
-            if partition.error_code != 0:
-                raise error_for(
-                    partition.error_code, f"commit {topic.name}-{partition.partition_index} of {group.group_id!r}"
-                )
 
 
 def _commit_code(reply: oc.OffsetCommitResponse) -> int:

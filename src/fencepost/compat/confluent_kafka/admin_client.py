@@ -40,7 +40,8 @@ from fencepost.compat.confluent_kafka.base.values import (
     position_to_commit,
 )
 from fencepost.compat.confluent_kafka.clients import refusal
-from fencepost.errors import ConfigurationError, ItemsFailedError
+from fencepost.errors import ConfigurationError, ItemsFailedError, UnknownTopicOrPartitionError
+from fencepost.errors import KafkaError as OurError
 
 # The numbers of resource types in DescribeConfigs, which are not those of ACLs.
 _CONFIG_TYPES: Final = {ResourceType.TOPIC: 2, ResourceType.BROKER: 4, ResourceType.GROUP: 32}
@@ -282,17 +283,27 @@ class AdminClient(SecurityCalls):
         *,
         request_timeout: float | None = None,
     ) -> Futures[str]:
-        """Set committed offsets of a group without members. The future has ConsumerGroupTopicPartitions.
+        """Set committed offsets of a group without members.
 
-        If the group has members, the future raises. confluent-kafka sets the error of each partition instead.
+        The future has ConsumerGroupTopicPartitions, with the error of each partition that failed. If the group has
+        members, the future raises. confluent-kafka sets the error of each partition instead.
         """
         client, group = self._open(), _only_group(alter_consumer_group_offsets_request)
         limit_ms = limit_of(request_timeout)
         wanted = {place_of(each): position_to_commit(each) for each in group.topic_partitions or ()}
 
         def call() -> dict[str, Any]:
-            client.alter_group_offsets(group.group_id, wanted, api_timeout_ms=limit_ms)
-            done = [committed_partition(place, at) for place, at in wanted.items()]
+            errors: Mapping[Any, OurError] = {}
+            try:
+                client.alter_group_offsets(group.group_id, wanted, api_timeout_ms=limit_ms)
+            except ItemsFailedError as failed:
+                errors = failed.errors
+            except UnknownTopicOrPartitionError as unknown:
+                errors = dict.fromkeys(wanted, unknown)
+            done = [
+                committed_partition(place, at).with_error(error_of(errors[place]) if place in errors else None)
+                for place, at in wanted.items()
+            ]
             return {group.group_id: ConsumerGroupTopicPartitions(group.group_id, done)}
 
         return self._each({group.group_id: group.group_id}, call, lambda result: result)
