@@ -14,7 +14,6 @@ import functools
 import inspect
 import math
 import numbers
-import os
 import re
 import types
 import typing
@@ -206,7 +205,7 @@ def _annotated(hint: Any, extra: Any) -> ValueKind:
 def _check_path(name: str, value: Any) -> Any:
     if value == "":
         raise ConfigurationError(f"{name} is ''; it must not be empty")
-    if "\0" in os.fsdecode(value):
+    if "\0" in str(value):
         raise ConfigurationError(f"{name} is {value!r:.80}; a path has no NUL character")
     return value
 

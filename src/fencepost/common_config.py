@@ -232,6 +232,7 @@ class CommonConfig(FrozenSettings):
         except TypeError as error:
             raise ConfigurationError(str(error)) from None
         values: dict[str, Any] = {}
+        names: dict[str, str] = {}  # given names, by name here
         for given, value in settings.items():
             try:
                 name, own = cls._own_value(given, value, settings)
@@ -249,7 +250,10 @@ class CommonConfig(FrozenSettings):
                     continue  # level of a codec that is not used
                 name = "compression_level"
             if own is not None:
-                values[name] = cls._rows()[name].taken(name, own, hints[name])
+                own = cls._rows()[name].taken(name, own, hints[name])
+                if values.get(name, own) != own:
+                    _warn_of_both(spell(names[name]), spell(given))
+                values[name], names[name] = own, given
         if "bootstrap_servers" not in values:
             raise ConfigurationError(f"{spell('bootstrap_servers')} is missing")
         config = cls(**values)
@@ -268,7 +272,12 @@ class CommonConfig(FrozenSettings):
         from fencepost.config_providers import resolved  # only settings with dotted names can refer to a provider
 
         settings = resolved(settings)
-        given = {key.replace(".", "_"): key for key in settings}
+        given: dict[str, str] = {}
+        for key, value in settings.items():
+            other = given.get(key.replace(".", "_"), key)
+            if str(settings[other]) != str(value):  # "1000" and 1000 are equal
+                _warn_of_both(other, key)
+            given[key.replace(".", "_")] = key
         return cls.make(
             {name: settings[key] for name, key in given.items()},
             spell=lambda name: given.get(name, name.replace("_", ".")),
@@ -453,6 +462,11 @@ def aliases() -> Mapping[str, str]:
 def own_name(given: str) -> str:
     """Return our name of a setting with any client's name, with underscores."""
     return aliases().get(given, given)
+
+
+def _warn_of_both(first: str, second: str) -> None:
+    """Log that two names of one setting have different values. Values may be secrets, so they are not shown."""
+    log.warning("%s and %s are the same setting, with different values; that of %s is used", first, second, second)
 
 
 def _unknown(given: str, known: Mapping[str, object], spell: Callable[[str], str]) -> str:

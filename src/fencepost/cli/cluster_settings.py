@@ -107,10 +107,12 @@ def client_settings(
     surroundings = os.environ if environ is None else environ
     names = {ENVIRONMENT + setting.name.upper(): setting.name.replace("_", ".") for setting in fields(kind)}
     found = {} if file is None else _meant_for(kind, _read(file, option))
-    found |= {names[name]: value for name, value in surroundings.items() if name in names}
+    over = {names[name]: value for name, value in surroundings.items() if name in names}
     _warn_of_unknown(frozenset(surroundings))
     if servers is not None:
-        found["bootstrap.servers"] = servers
+        over["bootstrap.servers"] = servers
+    names_over = {own_name(name.replace(".", "_")) for name in over}
+    found = {name: value for name, value in found.items() if own_name(name.replace(".", "_")) not in names_over} | over
     if needs_servers and "bootstrap.servers" not in found:
         raise typer.BadParameter(f"{file} has no bootstrap.servers", param_hint=option)
     settings = {"bootstrap.servers": LOCAL, **found, **(more or {})}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import typer
 
@@ -52,3 +54,12 @@ def test_an_option_that_overrides_a_variable_is_not_blamed_on_it() -> None:
     with pytest.raises(typer.BadParameter) as raised:
         client_settings("nowhere:", None, {"FENCEPOST_BOOTSTRAP_SERVERS": "localhost:9092"})
     assert "environment" not in raised.value.message
+
+
+def test_a_variable_overrides_any_spelling_in_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("request_timeout_ms=1000\nmetadata.broker.list=file:1\n")
+    given = {"FENCEPOST_REQUEST_TIMEOUT_MS": "2000"}
+    expected = {"bootstrap.servers": "option:1", "request.timeout.ms": "2000"}
+    assert client_settings("option:1", file, given) == expected
+    assert caplog.messages == []

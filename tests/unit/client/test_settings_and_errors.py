@@ -90,6 +90,23 @@ def test_bad_settings_say_which_and_why(settings: dict[str, object], words: str)
         ProducerConfig.make({**SERVERS, **settings})
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("linger.ms", "queue.buffering.max.ms"),
+        ("queue.buffering.max.ms", "linger.ms"),
+        ("request.timeout.ms", "request_timeout_ms"),
+        ("request_timeout_ms", "request.timeout.ms"),
+    ],
+)
+def test_two_names_of_one_setting_are_reported(first: str, second: str, caplog: pytest.LogCaptureFixture) -> None:
+    name = "linger_ms" if "linger.ms" in (first, second) else "request_timeout_ms"
+    ProducerConfig.from_dotted({"bootstrap.servers": "h:1", first: "1000", second: 1000, "acks": "all"})
+    assert getattr(ProducerConfig.from_dotted({"bootstrap.servers": "h:1", first: "1", second: "2"}), name) == 2
+    words = f"{first} and {second} are the same setting, with different values; that of {second} is used"
+    assert caplog.messages.count(words) == 1
+
+
 def test_none_is_the_default() -> None:
     defaults = ProducerConfig.make(SERVERS)
     names = [setting.name for setting in fields(ProducerConfig) if setting.name not in SERVERS]
