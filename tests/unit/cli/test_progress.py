@@ -21,6 +21,7 @@ from tests.support.command_runs import CommandRun
 from tests.unit.cli.test_statuses import LINES, NAMES_FINDINGS, OF_A_CLUSTER, prepared
 
 SERVERS = {"broker", "ui"}
+MARK = "\x00"  # no command writes it
 LONG_BY_THEMSELVES = {"demo", "simulate"}
 """These print lines of their own or have a table, or compute; and they end by Ctrl-C in test_statuses.py."""
 
@@ -54,7 +55,10 @@ class Terminal:
 
     def lines(self) -> list[str]:
         """The lines that a person sees in the end: of each, the text after its last erasure."""
+        os.write(self._slave, MARK.encode())  # all that was written before it has been read when it arrives
         with self._changed:
+            assert self._changed.wait_for(lambda: MARK in self.text, 60), self.text
+            self.text = self.text.replace(MARK, "")
             return [line.rpartition(ERASE)[2].rstrip("\r") for line in self.text.split("\n")]
 
     def close(self) -> None:
