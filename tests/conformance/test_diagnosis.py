@@ -12,6 +12,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -342,18 +343,27 @@ def test_requests_that_are_throttled(apache_kafka: ApacheKafka) -> None:
         assert alter(client, parts, ("request_percentage", None)) == (0, "")
 
 
-def test_a_certificate_that_ends_soon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    authority = Authority(tmp_path)
-    for days, code in ((20, "FP107"), (60, "")):
-        own = authority.issue(f"broker-{days}", valid_days=days)
-        tls = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.type": "PEM", "ssl.keystore.location": str(own.keystore)}
-        with fencepost.Broker(tls) as broker:
-            file = tmp_path / "client.properties"
-            file.write_text(f"security.protocol=SSL\nssl.truststore.location={authority.path}\n")
-            run = Commands(broker.bootstrap_servers, capsys, "--command-config", str(file))
-            told = run("doctor", "--no-probe", status=3 if code else 0)
-            assert ("FP107 warning: cluster: the certificate at 127.0.0.1:" in told) == bool(code)
-            assert not code or "ends in 20.0 days" in told
+@pytest.mark.parametrize("arm", ["fencepost", pytest.param("kafka", marks=pytest.mark.kafka)])
+def test_a_certificate_that_ends_soon(arm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority, settings = Authority(tmp_path), {}
+    for name, days in (("soon", 20), ("later", 60)):
+        settings[f"listener.name.{name}.ssl.keystore.type"] = "PEM"
+        settings[f"listener.name.{name}.ssl.keystore.location"] = str(authority.issue(name, valid_days=days).keystore)
+    file = tmp_path / "client.properties"
+    file.write_text(f"security.protocol=SSL\nssl.truststore.location={authority.path}\n")
+    with ExitStack() as stack:
+        if arm == "kafka":
+            kafka = stack.enter_context(ApacheKafka(settings, listeners={"SOON": "SSL", "LATER": "SSL"}))
+            soon, later = kafka.address_of("SOON"), kafka.address_of("LATER")
+        else:
+            settings["listeners"] = "SOON://127.0.0.1:0,LATER://127.0.0.1:0"
+            settings["listener.security.protocol.map"] = "SOON:SSL,LATER:SSL"
+            broker = stack.enter_context(fencepost.Broker(settings))
+            soon, later = broker.listener("SOON"), broker.listener("LATER")
+        report = Commands(soon, capsys, "--command-config", str(file))("doctor", "--no-probe", status=3)
+        assert f"FP107 warning: cluster: the certificate at {soon} ends in 20.0 days" in report
+        run = Commands(later, capsys, "--command-config", str(file))
+        assert "FP107" not in run("doctor", "--no-probe", status=0)
 
 
 def test_no_broker_answers(
