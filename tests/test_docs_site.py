@@ -127,7 +127,10 @@ def show(browser: Browser, site: Path) -> Iterator[Callable[..., Tab]]:
 def test_search_finds_the_remedy_without_a_server(words: str, wanted: str, show: Callable[..., Tab]) -> None:
     """Among the results of the first five pages."""
     tab = show("index.html")
-    tab.get_by_placeholder("Search").fill(words)
+    field = tab.get_by_placeholder("Search")
+    field.click()
+    tab.get_by_text("Type to start searching").wait_for()  # the index is loaded
+    field.press_sequentially(words)  # the page reads the field when a key is released
     tab.locator(".md-search-result__item").first.wait_for()
     found = tab.evaluate("""() => [...document.querySelectorAll('.md-search-result__item')].slice(0, 5)
         .flatMap((item) => [...item.querySelectorAll('a')].map((link) => link.getAttribute('href')))""")
