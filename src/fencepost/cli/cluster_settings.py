@@ -48,6 +48,7 @@ __all__ = [
     "warnings_suppressed",
 ]
 
+SERVERS: Final = "bootstrap.servers"
 LOCAL: Final = "localhost:9092"
 COMPLETION_MS: Final = "2000"  # for the names that a shell completes: a person waits at the prompt
 ENVIRONMENT: Final = "FENCEPOST_"
@@ -106,31 +107,38 @@ def client_settings(
     """
     surroundings = os.environ if environ is None else environ
     names = {ENVIRONMENT + setting.name.upper(): setting.name.replace("_", ".") for setting in fields(kind)}
-    found = {} if file is None else _meant_for(kind, _read(file, option))
+    in_file = {} if file is None else _meant_for(kind, _read(file, option))
     over = {names[name]: value for name, value in surroundings.items() if name in names}
     _warn_of_unknown(frozenset(surroundings))
     if servers is not None:
-        over["bootstrap.servers"] = servers
-    names_over = {own_name(name.replace(".", "_")) for name in over}
-    found = {name: value for name, value in found.items() if own_name(name.replace(".", "_")) not in names_over} | over
-    if needs_servers and "bootstrap.servers" not in found:
-        raise typer.BadParameter(f"{file} has no bootstrap.servers", param_hint=option)
-    settings = {"bootstrap.servers": LOCAL, **found, **(more or {})}
+        over[SERVERS] = servers
+    found = {name: value for name, value in in_file.items() if _dotted(name) not in over} | over
+    has_servers = any(_dotted(name) == SERVERS for name in found)
+    if needs_servers and not has_servers:
+        raise typer.BadParameter(f"{file} has no {SERVERS}", param_hint=option)
+    settings = {**({} if has_servers else {SERVERS: LOCAL}), **found, **(more or {})}
     for name in set(more or {}) - set(_meant_for(kind, more or {})):
         raise typer.BadParameter(f"{name} has no effect here: it is a setting of another kind of client")
+    addresses = [value for name, value in settings.items() if _dotted(name) == SERVERS][-1]
     try:
         kind.from_dotted(settings)
-        parse_bootstrap(settings["bootstrap.servers"])
+        parse_bootstrap(addresses)
     except ConfigurationError as error:
         variables = [
             variable
-            for variable, name in names.items()
-            if settings.get(name) == surroundings.get(variable) is not None
-            and re.search(rf"\b{name.replace('.', '_')}\b", str(error))
+            for variable in surroundings
+            if (setting := names.get(variable)) is not None
+            and settings[setting] == surroundings[variable]
+            and re.search(rf"\b{setting.replace('.', '_')}\b", str(error))
         ]
         source = f" ({', '.join(variables)} in the environment)" if variables else ""
         raise typer.BadParameter(f"{error}{source}") from error
-    return settings
+    return {SERVERS: addresses, **{name: value for name, value in settings.items() if _dotted(name) != SERVERS}}
+
+
+def _dotted(name: str) -> str:
+    """Return Kafka's name of a setting with any client's name."""
+    return own_name(name.replace(".", "_")).replace("_", ".")
 
 
 @cache
@@ -161,7 +169,7 @@ def connected(servers: str | None, file: Path | None, more: Mapping[str, str] | 
     with failures_reported():
         settings = {**PATIENCE, **client_settings(servers, file, more=_meant_for(AdminConfig, more or {}))}
         with Admin.from_config(settings) as admin:
-            reach(admin, settings["bootstrap.servers"])
+            reach(admin, settings[SERVERS])
             yield admin
 
 

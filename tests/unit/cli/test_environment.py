@@ -63,3 +63,13 @@ def test_a_variable_overrides_any_spelling_in_the_file(tmp_path: Path, caplog: p
     expected = {"bootstrap.servers": "option:1", "request.timeout.ms": "2000"}
     assert client_settings("option:1", file, given) == expected
     assert caplog.messages == []
+
+
+def test_servers_by_another_client_s_name_are_those_of_errors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("metadata.broker.list=file:1\n")
+    assert client_settings(None, file, {}, needs_servers=True) == {"bootstrap.servers": "file:1"}
+    assert caplog.messages == []
+    file.write_text("metadata.broker.list=file:1\nbootstrap.servers=file:2\n")
+    assert client_settings(None, file, {}) == {"bootstrap.servers": "file:2"}
+    assert "that of bootstrap.servers is used" in caplog.text
