@@ -78,7 +78,7 @@ def find_hanging(
         if found and not as_json:
             print_table([_HEAD, *map(_row, found)])
         done = "committed" if commit else "aborted"
-        wanted = [each for each in found if each.may_be_committed] if commit else found if abort else []
+        wanted = [each for each in found if abort or (commit and each.may_be_committed)]
         if wanted:
             _agree(admin, wanted, commit=commit, even_if_committed=even_if_committed, yes=yes)
         still = _found(admin, there, older_than) if wanted else []  # the question may have been open for a while

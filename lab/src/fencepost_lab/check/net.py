@@ -184,16 +184,16 @@ class ServerConnection:
         self._deliver_at = 0.0
         self.number = number
         self.open = True
-        self._untaken = 0
+        self._unread = 0
 
     @property
-    def untaken_bytes(self) -> int:
+    def unread_bytes(self) -> int:
         """Bytes that the client has not read and that exceed the two kernels' buffers."""
-        return max(0, self._untaken - WINDOW_BYTES)
+        return max(0, self._unread - WINDOW_BYTES)
 
     def take(self, size: int) -> None:
         """Note that the client read `size` bytes."""
-        was_full, self._untaken = self._untaken > WINDOW_BYTES, self._untaken - size
+        was_full, self._unread = self._unread > WINDOW_BYTES, self._unread - size
         if was_full and self.open:
             self._server.taken(self)
 
@@ -210,7 +210,7 @@ class ServerConnection:
             network.on_fault("replies lost", f"reply lost on connection {self.number}")
             self.reset()
             return
-        self._untaken += len(data)
+        self._unread += len(data)
         self._deliver_at = max(self._deliver_at, network.scheduler.now_ms() + network.delay_ms())
         network.scheduler.call_at(self._deliver_at, lambda: self._stream.arrived(data))
 

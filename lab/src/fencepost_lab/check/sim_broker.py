@@ -15,7 +15,7 @@ from fencepost.broker.disk.files import File, Sync
 from fencepost.broker.effects import Close, Failed, HandleNext, Reply
 from fencepost.broker.metrics.failure_guard import WorkFailed
 from fencepost.broker.network import backpressure
-from fencepost.broker.network.backpressure import UNTAKEN_BYTES, UnreadResponses
+from fencepost.broker.network.backpressure import MOST_UNREAD_BYTES, UnreadResponses
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.protocol.receiver import Receiver
@@ -154,8 +154,8 @@ class SimBroker:
             known = core.connection(connection.number)
             if known is None or known.closed:
                 return
-            untaken_bytes = known.made_bytes - self._handed[connection.number] + connection.untaken_bytes
-            if not backpressure.may_begin(known, frames[0], untaken_bytes):
+            unread_bytes = known.made_bytes - self._handed[connection.number] + connection.unread_bytes
+            if not backpressure.may_begin(known, frames[0], unread_bytes):
                 return
             self._do(core, partial(core.handle_frame, connection_id=connection.number, frame=frames.popleft()))
 
@@ -167,7 +167,7 @@ class SimBroker:
         if connection.number not in self._connections:  # the connection broke while its last answer was sent
             return
         was_scarce = self._answers.is_scarce
-        self._answers.note(self._scheduler.now_ms(), connection.number, connection.untaken_bytes)
+        self._answers.note(self._scheduler.now_ms(), connection.number, connection.unread_bytes)
         if self._answers.is_scarce and not was_scarce:
             self._scheduler.call_later(LOOK_MS, partial(self._disconnect_slow, self._answers))
 
@@ -225,8 +225,8 @@ class SimBroker:
     def _send(self, connection_id: int, data: bytes) -> None:
         connection = self._connections.get(connection_id)
         if connection is not None:
-            if connection.untaken_bytes > UNTAKEN_BYTES + SMALL_ANSWERS_BYTES:
-                self._found(f"one client is answered while {connection.untaken_bytes} bytes wait for it")
+            if connection.unread_bytes > MOST_UNREAD_BYTES + SMALL_ANSWERS_BYTES:
+                self._found(f"one client is answered while {connection.unread_bytes} bytes wait for it")
             self._handed[connection_id] += len(data)
             connection.send(data)
             self._note(connection)

@@ -16,11 +16,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter, itemgetter
-from typing import Final
 
 from fencepost.broker.disk.changes import Begin, Change, carry_out
 from fencepost.broker.disk.files import File, Files, is_full
 from fencepost.broker.log.aborted import Aborted
+from fencepost.broker.log.batch_walk import LEADER_EPOCH
 from fencepost.broker.log.cleaning.swap import write_clean_point
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.fresh_files import FreshFiles
@@ -49,8 +49,6 @@ from fencepost.protocol.records.plain import Pairs
 from fencepost.protocol.records.walk import section_of
 
 __all__ = ["PartitionLog"]
-
-_LEADER_EPOCH: Final = 0
 
 _new = tuple.__new__
 
@@ -174,7 +172,7 @@ class PartitionLog:
         timestamp_ms = header.max_timestamp if append_time < 0 else append_time
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        parts = placed(header, batch, base_offset, _LEADER_EPOCH, append_time)
+        parts = placed(header, batch, base_offset, LEADER_EPOCH, append_time)
         size = LENGTH_PREFIX_BYTES + header.batch_length
         if (refused := self._write(parts, size, last_offset, timestamp_ms, now_ms)) is not None:
             return refused
@@ -216,7 +214,7 @@ class PartitionLog:
             records,
             now_ms,
             base_offset=first,
-            partition_leader_epoch=_LEADER_EPOCH,
+            partition_leader_epoch=LEADER_EPOCH,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             transactional=facts is not None,
@@ -257,7 +255,7 @@ class PartitionLog:
             coordinator_epoch=coordinator_epoch,
             timestamp_ms=now_ms,
             base_offset=offset,
-            partition_leader_epoch=_LEADER_EPOCH,
+            partition_leader_epoch=LEADER_EPOCH,
         )
         if (refused := self._write((batch,), len(batch), offset, now_ms, now_ms)) is not None:
             return refused

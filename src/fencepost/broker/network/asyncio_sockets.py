@@ -6,7 +6,7 @@ import asyncio
 import socket
 from typing import cast
 
-from fencepost.broker.network.backpressure import UNTAKEN_BYTES
+from fencepost.broker.network.backpressure import MOST_UNREAD_BYTES
 from fencepost.broker.network.sockets import OTHER_PROTOCOLS, ClientSocket, Server
 from fencepost.broker.security.rights import ANONYMOUS
 from fencepost.protocol.errors import WireError
@@ -27,7 +27,7 @@ class AsyncioSocket(ClientSocket, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)  # uvloop's transports are not a subclass of it
         self._transport = transport
-        transport.set_write_buffer_limits(high=UNTAKEN_BYTES)
+        transport.set_write_buffer_limits(high=MOST_UNREAD_BYTES)
         local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         if peer is None or not self._enter(local, peer):  # already disconnected, or refused
             transport.abort()

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from fencepost.broker.connection import Connection
     from fencepost.protocol.cursor import Buffer
 
-__all__ = ["UNTAKEN_BYTES", "PendingRequests", "UnreadResponses", "may_begin"]
+__all__ = ["MOST_UNREAD_BYTES", "PendingRequests", "UnreadResponses", "may_begin"]
 
-UNTAKEN_BYTES = 1 << 20
+MOST_UNREAD_BYTES = 1 << 20
 """With more unread bytes than this, no further request of the connection is handled."""
 
 _MOST_CALLS = 1000
@@ -38,8 +38,8 @@ def may_begin(connection: Connection, frame: Buffer, unread_bytes: int) -> bool:
     if connection.held is not None:  # an earlier request is in progress
         return False
     if not calls:
-        return unread_bytes <= UNTAKEN_BYTES
-    if unread_bytes > UNTAKEN_BYTES or len(calls) >= _MOST_CALLS:
+        return unread_bytes <= MOST_UNREAD_BYTES
+    if unread_bytes > MOST_UNREAD_BYTES or len(calls) >= _MOST_CALLS:
         return False
     if connection.unanswered_bytes + len(frame) > _MOST_REQUEST_BYTES:
         return False
@@ -52,7 +52,7 @@ class UnreadResponses:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._untaken: dict[int, int] = {}
+        self._unread: dict[int, int] = {}
         self._moved_ms: dict[int, int] = {}
         self.total = 0
 
@@ -64,7 +64,7 @@ class UnreadResponses:
     @property
     def waiting(self) -> list[int]:
         """Connections with unread responses."""
-        return list(self._untaken)
+        return list(self._unread)
 
     def room(self) -> int:
         """Return the bytes left for a further response."""
@@ -72,13 +72,13 @@ class UnreadResponses:
 
     def note(self, now_ms: int, connection_id: int, unread_bytes: int) -> None:
         """Record a connection's number of unread bytes. A smaller number than before shows that the client reads."""
-        before = self._untaken.get(connection_id, 0)
+        before = self._unread.get(connection_id, 0)
         self.total += unread_bytes - before
         if unread_bytes == 0:
-            self._untaken.pop(connection_id, None)
+            self._unread.pop(connection_id, None)
             self._moved_ms.pop(connection_id, None)
             return
-        self._untaken[connection_id] = unread_bytes
+        self._unread[connection_id] = unread_bytes
         if unread_bytes < before or connection_id not in self._moved_ms:
             self._moved_ms[connection_id] = now_ms
 
@@ -86,7 +86,7 @@ class UnreadResponses:
         """Remove and return the connections to close, so that there is memory for the others."""
         stalled = [each for each, moved_ms in self._moved_ms.items() if moved_ms + _STALLED_MS <= now_ms]
         doomed = []
-        for connection_id in sorted(stalled, key=self._untaken.__getitem__, reverse=True):
+        for connection_id in sorted(stalled, key=self._unread.__getitem__, reverse=True):
             if not self.is_scarce:
                 break
             self.note(now_ms, connection_id, 0)

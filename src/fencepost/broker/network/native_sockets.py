@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.metrics.log_rate_limit import RateLimit
-from fencepost.broker.network.backpressure import UNTAKEN_BYTES
+from fencepost.broker.network.backpressure import MOST_UNREAD_BYTES
 from fencepost.broker.network.sockets import OTHER_PROTOCOLS, ClientSocket, Server
 from fencepost.broker.security.rights import ANONYMOUS
 from fencepost.protocol.cursor import Buffer
@@ -130,7 +130,7 @@ class NativeSockets:
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
         self._loop = loop
-        self._streams = engine.native.Streams(UNTAKEN_BYTES, list(OTHER_PROTOCOLS))
+        self._streams = engine.native.Streams(MOST_UNREAD_BYTES, list(OTHER_PROTOCOLS))
         loop.add_reader(self._streams.fileno(), self._turn)
 
     @staticmethod

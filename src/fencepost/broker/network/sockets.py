@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fencepost.broker.api.time_slices import TURN_MS
-from fencepost.broker.network.backpressure import UNTAKEN_BYTES, may_begin
+from fencepost.broker.network.backpressure import MOST_UNREAD_BYTES, may_begin
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import WireError
 
@@ -31,7 +31,7 @@ _FRAME_BYTES: Final = 384
 """Most memory of the objects of a frame beside its bytes. For small frames it is the larger part."""
 _MOST_TOGETHER: Final = 64
 """Most requests of a connection, after the first, that the core may handle together with it."""
-_UNTAKEN_BEFORE_SEVERAL: Final = UNTAKEN_BYTES - 64 * 1024
+_UNREAD_BEFORE_SEVERAL: Final = MOST_UNREAD_BYTES - 64 * 1024
 """With more unread bytes than this, requests are handled one by one. The responses of several together are smaller."""
 OTHER_PROTOCOLS: Final = {0x1603: "the client uses TLS, and the listener does not (security.protocol of the client)"}
 """Error texts for other protocols, by the first 16 bits of a connection."""
@@ -179,7 +179,7 @@ class ClientSocket:
                 break
             frame, others = frames.popleft(), list[Buffer]()
             self._waiting_bytes -= len(frame) + _FRAME_BYTES
-            if frames and connection.made_bytes + unsent_bytes <= _UNTAKEN_BEFORE_SEVERAL:
+            if frames and connection.made_bytes + unsent_bytes <= _UNREAD_BEFORE_SEVERAL:
                 others = list(islice(frames, _MOST_TOGETHER))
             count = core.handle_frame(now_ms, self._connection_id, memoryview(frame), steady_ms, others)
             for _ in range(count - 1):

@@ -26,9 +26,8 @@ class Partition:
         self.index = index
         self.directory = f"{topic.name}-{index}"
         self.opened: PartitionLog | None = None
-        self.waiting: dict[
-            WaitingFetch, None
-        ] = {}  # in order of arrival, so that the order of answers is deterministic
+        # in order of arrival, so that the order of answers is deterministic
+        self.waiting: dict[WaitingFetch, None] = {}
         self._open = opener
 
     @property

@@ -48,7 +48,7 @@ WINDOW_BYTES: Final = 4 * 1024 * 1024
 DECODED_BYTES: Final = 64 * 1024 * 1024  # of one batch
 AHEAD_FETCHES: Final = 8  # behind a window, for the markers of its transactions
 AT_ONCE: Final = 2  # searches
-LANES_AT_ONCE: Final = 4  # partitions of a search: each may decompress DECODED_BYTES
+PARTITIONS_AT_ONCE: Final = 4  # partitions of a search: each may decompress DECODED_BYTES
 
 
 class ConnectionThread(Protocol):
@@ -99,30 +99,32 @@ class Browser:
         if query.partition is not None and query.partition not in numbers:
             raise HttpRefusal(404, f"topic {query.topic!r} has no partition {query.partition}")
         wanted = numbers if query.partition is None else [query.partition]
-        lanes = self._runs.run(self._lanes(query, [TopicPartition(query.topic, at) for at in wanted[:MOST_PARTITIONS]]))
-        ends = {lane.place.partition: [lane.begin, lane.end] for lane in lanes} if not query.at else {}
+        searches = self._runs.run(
+            self._searches(query, [TopicPartition(query.topic, at) for at in wanted[:MOST_PARTITIONS]])
+        )
+        ends = {search.place.partition: [search.begin, search.end] for search in searches} if not query.at else {}
         scanned, flaws, is_whole = 0, list[str](), True
-        while windows := [(lane, window) for lane in lanes if (window := lane.window()) is not None]:
+        while windows := [(search, window) for search in searches if (window := search.window()) is not None]:
             if clock() > until or scanned >= MOST_SCANNED:
                 is_whole = False
                 break
-            for first in range(0, len(windows), LANES_AT_ONCE):
-                some = windows[first : first + LANES_AT_ONCE]
-                passages = self._runs.run(self._read_all([(lane.place, *window) for lane, window in some]))
-                for (lane, _), window_records in zip(some, passages, strict=True):
+            for first in range(0, len(windows), PARTITIONS_AT_ONCE):
+                some = windows[first : first + PARTITIONS_AT_ONCE]
+                passages = self._runs.run(self._read_all([(search.place, *window) for search, window in some]))
+                for (search, _), window_records in zip(some, passages, strict=True):
                     matching = [
                         self._shown(each, query)
                         for each in window_records.messages
                         if matches(each, query, self._decode)
                     ]
-                    if lane.take(matching, window_records.reached):
+                    if search.take(matching, window_records.reached):
                         scanned += len(window_records.messages)
                         flaws += window_records.flaws
                 del passages  # their memory, before the next ones are read
                 if clock() > until:
                     is_whole = False
                     break
-        found, marks = page_of(lanes)
+        found, marks = page_of(searches)
         return {
             "name": query.topic,
             "partitions": len(numbers),
@@ -159,7 +161,7 @@ class Browser:
 
     # --- in the thread with the connections ---
 
-    async def _lanes(self, query: Query, places: Sequence[TopicPartition]) -> list[PartitionSearch]:
+    async def _searches(self, query: Query, places: Sequence[TopicPartition]) -> list[PartitionSearch]:
         begins = await self._calls.list_offsets(dict.fromkeys(places, EARLIEST), api_timeout_ms=self._call_ms)
         ends = await self._calls.list_offsets(dict.fromkeys(places, LATEST), api_timeout_ms=self._call_ms)
         starts = {place: at.offset for place, at in begins.items()}
@@ -171,7 +173,7 @@ class Browser:
             starts |= {place: stops[place] if at.offset < 0 else at.offset for place, at in found.items()}
         elif query.offset is not None:
             starts = {place: min(max(start, query.offset), stops[place]) for place, start in starts.items()}
-        lanes = []
+        searches = []
         for place in places:
             begin, end = starts[place], stops[place]
             if query.at:
@@ -179,8 +181,8 @@ class Browser:
                 if mark is None:
                     continue
                 begin, end = (begin, min(mark, end)) if query.newest else (max(mark, begin), end)
-            lanes.append(PartitionSearch(place, begin, end, query.newest))
-        return lanes
+            searches.append(PartitionSearch(place, begin, end, query.newest))
+        return searches
 
     async def _read_all(self, windows: Sequence[tuple[TopicPartition, int, int]]) -> list[WindowRecords]:
         answers = await gather(self._calls.cluster.runtime, [self._read(*window) for window in windows])

@@ -278,28 +278,28 @@ class PartitionSearch:
         return self.end if self.newest else self.begin
 
 
-def page_of(lanes: Sequence[PartitionSearch]) -> tuple[list[SeenMessage], dict[int, int]]:
+def page_of(searches: Sequence[PartitionSearch]) -> tuple[list[SeenMessage], dict[int, int]]:
     """Merge the matches of all partitions by time.
 
     Returns:
         The messages of the page, and by partition the mark for the next page. No marks: nothing is left.
     """
-    newest = any(lane.newest for lane in lanes)
+    newest = any(search.newest for search in searches)
     # A partition's own order is that of its offsets, whatever the timestamps say.
-    heads = {lane.place.partition: 0 for lane in lanes}
+    heads = {search.place.partition: 0 for search in searches}
     chosen: list[SeenMessage] = []
     while len(chosen) < ROWS:
-        waiting = [lane for lane in lanes if heads[lane.place.partition] < len(lane.found)]
+        waiting = [search for search in searches if heads[search.place.partition] < len(search.found)]
         if not waiting:
             break
-        best = (max if newest else min)(waiting, key=lambda lane: lane.found[heads[lane.place.partition]].order)
+        best = (max if newest else min)(waiting, key=lambda search: search.found[heads[search.place.partition]].order)
         chosen.append(best.found[heads[best.place.partition]])
         heads[best.place.partition] += 1
     marks = {}
-    for lane in lanes:
-        mark = lane.rest(lane.found[: heads[lane.place.partition]])
+    for search in searches:
+        mark = search.rest(search.found[: heads[search.place.partition]])
         if mark is not None:
-            marks[lane.place.partition] = mark
+            marks[search.place.partition] = mark
     return chosen, marks
 
 

@@ -422,16 +422,14 @@ class Collector:
         """Read the next records of the groups that are behind, in the partitions with the largest lag."""
         ends: Mapping[TopicPartition, Ends] = found.get("ends", {})
         committed: Mapping[str, Mapping[TopicPartition, int] | KafkaError] = found.get("committed", {})
-        committed_positions = {
+        positions = {
             (place, at)
             for places in committed.values()
             if not isinstance(places, KafkaError)
             for place, at in places.items()
             if place in ends and 0 <= at < ends[place].stable
         }
-        selected = sorted(committed_positions, key=lambda each: (each[1] - ends[each[0]].stable, each))[
-            : self._bounds.read
-        ]
+        selected = sorted(positions, key=lambda each: (each[1] - ends[each[0]].stable, each))[: self._bounds.read]
         cluster, deadline_ms = self._calls.cluster, self._until_ms
         answers = await gather(cluster.runtime, [damage_at(cluster, *each, deadline_ms) for each in selected])
         damaged: dict[TopicPartition, UnreadableRecords] = {}
@@ -442,8 +440,8 @@ class Collector:
                 unknown.setdefault(each.failure_kind, each)
             elif answer is not None and (place not in damaged or answer.offset < damaged[place].offset):
                 damaged[place] = answer
-        if len(selected) < len(committed_positions):
-            reason = f"the next records of groups were read in {len(selected)} of {len(committed_positions)} places"
+        if len(selected) < len(positions):
+            reason = f"the next records of groups were read in {len(selected)} of {len(positions)} places"
             unknown[FailureKind.NOT_ASKED] = UnansweredQuestion("records", reason, FailureKind.NOT_ASKED)
         return {"damaged": damaged, "unknown": list(unknown.values())}
 
@@ -466,7 +464,7 @@ class Collector:
             )
 
         groups: Sequence[GroupListing] = found.get("groups", [])
-        calls = [
+        selected = [
             each.group_id
             for each in groups
             if each.group_id in committed
@@ -474,11 +472,11 @@ class Collector:
         ]
         answers = await gather(
             self._calls.cluster.runtime,
-            [self._calls.describe_group(group, api_timeout_ms=self._patience()) for group in calls],
+            [self._calls.describe_group(group, api_timeout_ms=self._patience()) for group in selected],
         )
         members: dict[str, GroupDescription] = {}
         unknown = {}
-        for group, answer in zip(calls, map(checked, answers), strict=True):
+        for group, answer in zip(selected, map(checked, answers), strict=True):
             if isinstance(answer, KafkaError):
                 each = unknown_of("groups", answer)
                 unknown[each.failure_kind] = each

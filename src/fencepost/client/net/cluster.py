@@ -538,18 +538,18 @@ class Cluster:
         Raises KafkaTimeoutError with the last error as cause, and errors that a retry cannot heal.
         """
         attempt = 0
-        absent_ms = 0  # start of the first attempt that found no topic or no partition
+        absent_ms: int | None = None  # time of the first answer that there is no such topic or partition
         last_error: KafkaError | None = None  # of the broker; without one, of the last failure other than a timeout
         while True:
-            asked_ms = self.runtime.now_ms()
             try:
                 answer = await ask()
             except KafkaError as error:
                 if not self._may_pass(api_key, error, target):
                     raise
                 if isinstance(error, UnknownTopicOrPartitionError) and api_key not in retry.OUTLAST_ABSENCE:
-                    absent_ms = absent_ms or asked_ms
-                    if self.runtime.now_ms() - absent_ms >= self.config.topic_metadata_propagation_max_ms:
+                    now_ms = self.runtime.now_ms()
+                    absent_ms = now_ms if absent_ms is None else absent_ms
+                    if now_ms - absent_ms >= self.config.topic_metadata_propagation_max_ms:
                         raise
                 late = isinstance(error, KafkaTimeoutError)
                 if error.code is not None or last_error is None or (last_error.code is None and not late):

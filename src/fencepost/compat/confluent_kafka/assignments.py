@@ -297,13 +297,13 @@ class Assignments:
             wanted = dict(self._starts)
             specs = {place: start.spec for place, start in wanted.items()}
             self._looking = wanted, run_coroutine_threadsafe(core.offsets_for(specs), self._client._io.loop)
-        task, found = self._looking
+        wanted, found = self._looking
         done, _ = concurrent.futures.wait([found], timeout=wait_ms / 1000)
         if not done:
             return
         self._looking = None
         for place, at in found.result().items():
-            if self._starts.get(place) == task[place] and place in self._client.assignment():
+            if self._starts.get(place) == wanted[place] and place in self._client.assignment():
                 back = self._starts.pop(place).back
                 self._client.seek(place, max(at.offset - back, 0), -1 if back else at.leader_epoch)
                 self._let_go(place)

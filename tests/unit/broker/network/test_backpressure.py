@@ -15,7 +15,7 @@ import pytest
 from fencepost.broker.connection import Call, Connection
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.embedded import Broker
-from fencepost.broker.network.backpressure import UNTAKEN_BYTES, UnreadResponses, may_begin
+from fencepost.broker.network.backpressure import MOST_UNREAD_BYTES, UnreadResponses, may_begin
 from fencepost.broker.security.listeners import Listener
 from fencepost.protocol import fetch_wire, frame
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
@@ -44,8 +44,8 @@ def test_a_fetch_waits_for_everything_before_it(connection: Connection) -> None:
 
 
 def test_nothing_is_begun_for_who_takes_nothing(connection: Connection) -> None:
-    assert may_begin(connection, PRODUCE, UNTAKEN_BYTES)
-    assert not may_begin(connection, PRODUCE, UNTAKEN_BYTES + 1)
+    assert may_begin(connection, PRODUCE, MOST_UNREAD_BYTES)
+    assert not may_begin(connection, PRODUCE, MOST_UNREAD_BYTES + 1)
 
 
 def test_there_is_an_end_to_what_is_unanswered(connection: Connection) -> None:
@@ -181,7 +181,7 @@ def test_who_takes_no_answers_is_not_read_from(door: Door) -> None:
         filled(broker)
         with door.connect(broker) as reader, RawClient(broker.bootstrap_servers) as other:
             reader.sendall(fetch_frame(1))
-            while unread(broker) <= UNTAKEN_BYTES:
+            while unread(broker) <= MOST_UNREAD_BYTES:
                 other.call(ApiVersionsRequest(), 0)
             assert readable(broker) == [False, True]  # the reader, the other
             assert len(answers_of(reader, 1)) == 1

@@ -13,7 +13,7 @@ import pytest
 
 from fencepost.broker.embedded import Broker
 from fencepost.broker.network import sockets
-from fencepost.broker.network.backpressure import UNTAKEN_BYTES
+from fencepost.broker.network.backpressure import MOST_UNREAD_BYTES
 from fencepost.broker.network.native_sockets import NativeSocket
 from fencepost.broker.server import BrokerServer
 from fencepost.protocol import frame, produce_wire
@@ -104,7 +104,7 @@ def test_requests_before_the_end_of_a_tls_connection_are_handled(
 
 def test_a_client_that_reads_again_is_read_from_again(broker: Broker) -> None:
     """The client reads all that waits, and before the broker learns of that, it writes a further response."""
-    size = UNTAKEN_BYTES // 2
+    size = MOST_UNREAD_BYTES // 2
     with connected(broker.bootstrap_servers) as client:
         client.sendall(frame.encode_request_frame(18, 0, 1, "raw", b""))
         first = client.recv(1 << 16)

@@ -87,4 +87,4 @@ def heartbeat_repeated_as_it_was(patches: Patches) -> None:
 @plant("clients", "storm_ms=5000", "mutes=2", "feeders=2")
 def untaken_answers_pile_up(patches: Patches) -> None:
     """The broker keeps answering a client that does not read."""
-    patches.setattr(backpressure, "may_begin", lambda connection, frame, untaken_bytes: True)
+    patches.setattr(backpressure, "may_begin", lambda connection, frame, unread_bytes: True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Final
 
+from fencepost.broker.log.batch_walk import LEADER_EPOCH
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.producers.idempotence import ProducerState, apply_batch
 from fencepost.broker.log.producers.table import ProducerTable, facts_of
@@ -25,7 +25,6 @@ from fencepost.protocol.records.walk import section_of
 __all__ = ["CheckedBatch", "JointAppend"]
 
 _new = tuple.__new__
-_LEADER_EPOCH: Final = 0
 
 CheckedBatch = tuple[Buffer, BatchHeader, Checked]
 """An uncompressed batch that is not transactional, and facts about its records."""
@@ -73,7 +72,7 @@ class JointAppend:
                 return
             if header.producer_id >= 0 and not self._follows(header, last_offset, produce_version):
                 return
-            self.parts += placed(header, batch, self.end_offset, _LEADER_EPOCH, -1)
+            self.parts += placed(header, batch, self.end_offset, LEADER_EPOCH, -1)
             self.batches.append((last_offset, timestamp_ms, size))
             self.results.append(_new(Appended, (self.end_offset, last_offset, -1, start, False, False)))
             self.size, self.newest_ms, self.end_offset = grown, newest_ms, last_offset + 1
