@@ -8,7 +8,6 @@ the coordinators list is hidden instead.
 from __future__ import annotations
 
 import errno
-import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -20,8 +19,7 @@ import pytest
 
 import fencepost
 from fencepost.cli.diagnosis.examiner import Examiner
-from fencepost.cli.main import main
-from fencepost.cli.ui.cluster_monitor import ClusterMonitor, PageCluster
+from fencepost.cli.ui.cluster_monitor import ClusterMonitor
 from fencepost.client.diagnosis.diagnosing import diagnose
 from fencepost.client.diagnosis.findings import CODES, exit_status
 from fencepost.client.diagnosis.limits import Limits
@@ -31,10 +29,12 @@ from fencepost.spark.sink.plan_steps import PreparedTask
 from tests.conformance.conftest import SETTINGS
 from tests.conformance.test_client_quotas import alter
 from tests.spark.plan_by_hand import Bench
+from tests.support import diagnosis_reports
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.certificates import Authority
 from tests.support.commands import Commands
+from tests.support.diagnosis_reports import Findings, page_of, shown
 from tests.support.raw_client import RawClient
 from tests.support.sink_abilities import KEEPING, TWO_PHASE
 from tests.support.waiting import until
@@ -61,7 +61,7 @@ def fencepost_broker() -> Iterator[Broker]:
         yield broker
 
 
-Doctor = Callable[..., dict[tuple[str, str], dict[str, Any]]]
+Doctor = Callable[..., Findings]
 
 
 @pytest.fixture
@@ -71,31 +71,19 @@ def run(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Commands
 
 @pytest.fixture
 def doctor(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Doctor:
-    """The findings by code and name. The status must be that of the worst one."""
+    """The findings, without those about the disk of this machine."""
 
-    def ask(*words: str, servers: str = broker.bootstrap_servers) -> dict[tuple[str, str], dict[str, Any]]:
-        with pytest.raises(SystemExit) as ended:
-            main(["doctor", "--no-probe", "--json", *words, "-b", servers])
-        found = json.loads(capsys.readouterr().out)["findings"]
-        severities = {each["severity"] for each in found}
-        worst = next((word for word in ("error", "unknown", "warning") if word in severities), None)
-        assert ended.value.code == {None: 0, "error": 1, "warning": 3, "unknown": 4}[worst]
-        return {(each["code"], each["name"]): each for each in found if each["code"] not in OF_THE_MACHINE}
+    def ask(*words: str, servers: str = broker.bootstrap_servers) -> Findings:
+        found = diagnosis_reports.doctor(servers, capsys, "--no-probe", *words)[1]
+        return {(code, name): each for (code, name), each in found.items() if code not in OF_THE_MACHINE}
 
     return ask
 
 
 @pytest.fixture
 def page(broker: BrokerUnderTest) -> Iterator[ClusterMonitor]:
-    settings = {"bootstrap.servers": broker.bootstrap_servers}
-    monitor = ClusterMonitor(PageCluster(settings), DEFAULT_TOPIC, every_s=0.2)
-    yield monitor
-    monitor.close()
-
-
-def attention(page: ClusterMonitor, code: str, name: str) -> bool:
-    found = page.view("overview", {})["view"].get("attention", [])
-    return any((each["code"], each["name"]) == (code, name) for each in found)
+    with page_of(broker.bootstrap_servers) as monitor:
+        yield monitor
 
 
 def test_a_healthy_cluster_has_no_finding(
@@ -208,7 +196,7 @@ def test_a_hanging_transaction_is_told_by_all(
     assert ("FP401", f"{topic}-1") in {(each["code"], each["name"]) for each in listed["findings"]}
     (row,) = run.json("groups", "describe", group)["partitions"]
     assert who in row["waits_for"]
-    until(lambda: attention(page, "FP401", f"{topic}-1"))
+    until(lambda: ("FP401", f"{topic}-1") in shown(page))
     if not broker.is_ours:
         (told,) = page.view("transaction", {"name": name})["view"]["findings"]
         assert told["code"] == "FP401"
@@ -218,7 +206,7 @@ def test_a_hanging_transaction_is_told_by_all(
         assert client.end_transaction(name, me, commit=False).error_code == 0
         client.wait_for_state(name, "CompleteAbort")
     assert ("FP401", f"{topic}-1") not in doctor()
-    until(lambda: not attention(page, "FP401", f"{topic}-1"))
+    until(lambda: ("FP401", f"{topic}-1") not in shown(page))
     run("groups", "delete", group, "--yes")
 
 
@@ -453,7 +441,7 @@ def test_records_that_cannot_be_read(
         assert found["words"].startswith("the records from offset 1 on cannot be read: ")
         assert found["holds"] == [f"group {group}"]
         page = request.getfixturevalue("page")  # a page that begins now, because it reads records every 30 s only
-        until(lambda: attention(page, "FP204", f"{topic}-0"))
+        until(lambda: ("FP204", f"{topic}-0") in shown(page))
         described = run.json("groups", "describe", group)["findings"]
         assert "FP204" in {each["code"] for each in described}
         assert found["action"].endswith(f"fencepost groups reset-offsets {group} --to 2 --topic {topic}:0")

@@ -13,27 +13,24 @@ Fencepost's broker has one node. There these findings are absent, or arise in an
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 import fencepost
-from fencepost.cli.main import main
-from fencepost.cli.ui.cluster_monitor import ClusterMonitor, PageCluster
+from fencepost.cli.ui.cluster_monitor import ClusterMonitor
 from fencepost.client.admin.topics import NewTopic
-from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
+from fencepost.protocol.logs.partitioning import coordinator_partition
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
 from tests.support.commands import Commands
+from tests.support.diagnosis_reports import Findings, codes_in, doctor, page_of, shown
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ONE, TWO, ALL, GROUP, CUT_OFF, UNFINISHED = "one", "two", "all", "readers", "cut-off", "unfinished"
-Findings = dict[tuple[str, str], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +48,14 @@ def run(cluster: ApacheKafkaCluster, capsys: pytest.CaptureFixture[str]) -> Comm
 
 @pytest.fixture
 def page(cluster: ApacheKafkaCluster) -> Iterator[ClusterMonitor]:
-    settings = {"bootstrap.servers": cluster.bootstrap_servers}
-    monitor = ClusterMonitor(PageCluster(settings), DEFAULT_TOPIC, every_s=0.2)
-    yield monitor
-    monitor.close()
+    with page_of(cluster.bootstrap_servers) as monitor:
+        yield monitor
 
 
-def doctor(cluster: ApacheKafkaCluster, capsys: pytest.CaptureFixture[str], *words: str) -> Findings:
+def errors_of(cluster: ApacheKafkaCluster, capsys: pytest.CaptureFixture[str], *words: str) -> Findings:
     """Return the findings, of which the worst is an error."""
-    with pytest.raises(SystemExit) as ended:
-        main(["doctor", "--no-probe", "--json", *words, "-b", cluster.bootstrap_servers])
-    found = {(each["code"], each["name"]): each for each in json.loads(capsys.readouterr().out)["findings"]}
-    assert ended.value.code == 1
-    assert any(each["severity"] == "error" for each in found.values())
+    status, found = doctor(cluster.bootstrap_servers, capsys, "--no-probe", *words)
+    assert status == 1
     return found
 
 
@@ -71,12 +63,6 @@ def follower(cluster: ApacheKafkaCluster, admin: fencepost.Admin) -> ClusterNode
     """A node that is not the active controller, whose absence would hold up everything for a while."""
     leader = admin.describe_metadata_quorum().leader_id
     return next(node for node in cluster.nodes if node.node_id != leader)
-
-
-def shown(page: ClusterMonitor) -> set[tuple[str, str]]:
-    """The findings of the overview; the metrics must count the same."""
-    found = page.view("overview", {})["view"].get("attention", [])
-    return {(each["code"], each["name"]) for each in found}
 
 
 def count(page: ClusterMonitor, code: str) -> int:
@@ -96,20 +82,12 @@ def open_transaction(
         )
         producer.init_transactions()
         state = admin.describe_topics(["__transaction_state"])["__transaction_state"].partitions
-        if state[java_hash(f"{name}-{number}") % len(state)].leader != away:
+        if state[coordinator_partition(f"{name}-{number}", len(state))].leader != away:
             producer.begin_transaction()
             producer.send(topic, b"committed", partition=0).result(60)
             return producer
         producer.close()
         number += 1
-
-
-def java_hash(text: str) -> int:
-    """The hash by which Kafka chooses the partition of a transactional id: Java's, without the sign bit."""
-    value = 0
-    for letter in text:
-        value = (31 * value + ord(letter)) & 0xFFFFFFFF
-    return value & 0x7FFFFFFF
 
 
 def test_a_node_that_stops(
@@ -133,7 +111,7 @@ def test_a_node_that_stops(
         cut_off.commit_transaction()
         unfinished.commit_transaction()
 
-        found = doctor(cluster, capsys, "--watch", "1", "--timeout", "60")
+        found = errors_of(cluster, capsys, "--watch", "1", "--timeout", "60")
         missing = found["FP102", str(gone.node_id)]
         assert "partitions, and is not in the cluster" in missing["words"]
         assert found["FP201", ONE]["words"] == f"{ONE}-0: 1 of 1 partitions have no leader"
@@ -154,8 +132,8 @@ def test_a_node_that_stops(
 
         gone.start()
         cluster.wait_until_whole()
-        until(lambda: not {code for code, _ in shown(page)} & {"FP102", "FP201", "FP202", "FP203", "FP404"})
-        hanging = doctor(cluster, capsys, "--timeout", "60")["FP401", f"{ONE}-0"]
+        until(lambda: not codes_in(page) & {"FP102", "FP201", "FP202", "FP203", "FP404"})
+        hanging = errors_of(cluster, capsys, "--timeout", "60")["FP401", f"{ONE}-0"]
         assert "which its coordinator may have committed without a marker here" in hanging["words"]
         assert f"of {begun!r} (producer " in hanging["words"]
         command = hanging["action"].partition(";")[0]
@@ -190,7 +168,7 @@ def test_a_node_that_hangs(
         until(lambda: page.view("overview", {})["view"] != {})
         os.kill(hanging.pid, signal.SIGSTOP)
         try:
-            found = doctor(cluster, capsys)
+            found = errors_of(cluster, capsys)
             assert found["FP101", str(hanging.node_id)]["words"].startswith("it does not answer: ")
             assert [code for code, _ in found if code == "FP101"] == ["FP101"]
             unknown = {name for code, name in found if code == "FP001"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from fencepost import Admin, Consumer, Producer, TopicPartition
 from fencepost.broker.embedded import Broker
+from tests.support.small_disk import small_disk
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark
@@ -110,25 +110,10 @@ def test_a_checkpoint_that_is_deleted_under_the_query_is_named(
         assert running.values() == Counter(range(2 * RECORDS))
 
 
-@contextlib.contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """Mount a file system of 400 KB."""
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def test_a_checkpoint_without_room_ends_the_query_and_nothing_comes_twice(
     spark: Any, broker: Broker, tmp_path: Path
 ) -> None:
-    with small_disk(tmp_path / "disk") as disk:
+    with small_disk(tmp_path / "disk", 400 << 10) as disk:
         running = Running(spark, broker, disk / "checkpoint", {})
         filler = os.open(disk / "filler", os.O_CREAT | os.O_WRONLY)
         with contextlib.suppress(OSError):  # until there is no room
