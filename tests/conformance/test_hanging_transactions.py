@@ -75,6 +75,9 @@ def test_what_hangs_is_aborted_when_asked(
     shown = run(*look, status=1).splitlines()[-1].split()
     assert shown[:3] == [f"{topic}-1", f"{me.producer_id}:{me.epoch}", "0"]
     assert run.error == "fencepost: transactions that hang: 1\n"
+    run(*look, "--commit", "--yes", status=1)
+    assert run.error.endswith("hang: 1; --commit writes markers only for those that may be committed\n")
+    assert client.end_offset(topic, 1, committed=True) == 0
     assert run("transactions", "find-hanging", "--topic", topic, "--abort", "--yes") == "", "it is too young"
     for answer in ("n\n", ""):
         monkeypatch.setattr("sys.stdin", io.StringIO(answer))
@@ -106,7 +109,7 @@ def test_what_may_be_prepared_is_not_aborted(
     client.wait_for_state(name, "CompleteCommit")
     if not broker.is_ours:  # ours knew the partition all along
         run(*look, "--abort", "--yes", status=1)
-        assert f"the coordinator may have committed the hanging transaction of {name} in {topic}-1: if its" in run.error
+        assert f"the coordinator may have committed the hanging transaction of {name} in {topic}-1: if the" in run.error
         run(*look, "--abort", "--commit", status=2)
         assert client.end_offset(topic, 1, committed=True) == 0
         (found,) = run.json(*look, "--abort", "--even-if-committed", "--yes")

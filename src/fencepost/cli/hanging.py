@@ -60,8 +60,8 @@ def find_hanging(
     meanwhile. A transaction that may belong to a prepared one is not aborted: its owner must decide that one first.
 
     Apache Kafka writes no marker to a partition that has no leader when a transaction ends. A transaction that hangs
-    may therefore be committed: the coordinator's last decision for its id is a commit. Find out if its producer was
-    told so, then use --commit, or --abort --even-if-committed.
+    may therefore be committed: the coordinator's last decision for its id is a commit. Find out if the commit of its
+    producer succeeded. If so, use --commit, else --abort --even-if-committed.
 
     The command needs DESCRIBE and READ on topics, and DESCRIBE on all transactional ids: a transaction whose id is
     hidden looks as if it hangs.
@@ -90,7 +90,8 @@ def find_hanging(
     if not found:
         _say_none(there, older_than)
     if len(ended) < len(found):
-        refuse(f"transactions that hang{' still' if ended else ''}: {len(found) - len(ended)}")
+        why = "; --commit writes markers only for those that may be committed" if commit else ""
+        refuse(f"transactions that hang{' still' if ended else ''}: {len(found) - len(ended)}{why}")
 
 
 def _say_none(there: Mapping[str, Any], older_than: float) -> None:
@@ -124,8 +125,8 @@ def _agree(
             if each.may_be_committed:
                 refuse(
                     f"the coordinator may have committed the hanging transaction of {each.transactional_id} in "
-                    f"{partition_name(each.partition)}: if its producer was told so, write the missing marker with "
-                    "--commit, else use --abort --even-if-committed; nothing was aborted"
+                    f"{partition_name(each.partition)}: if the commit of its producer succeeded, write the missing "
+                    "marker with --commit, else use --abort --even-if-committed; nothing was aborted"
                 )
     listed = admin.list_transactions(states=["Ongoing"])
     known = admin.describe_transactions([each.transactional_id for each in listed])
