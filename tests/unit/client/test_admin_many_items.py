@@ -199,3 +199,19 @@ def test_a_producer_that_is_not_fenced_does_not_hide_the_fenced_ones() -> None:
         assert {fenced, failed} == {"first", "second"}
         assert isinstance(raised.value.errors[failed], AuthorizationError)
         assert [each.transactional_id for each in admin.list_transactions()] == [fenced]
+
+
+def test_a_time_limit_names_the_partition_or_the_group() -> None:
+    with fencepost.Broker() as broker, fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic("t", 2)
+        with (
+            broker.faults.delay("DeleteRecords", 60, times=None),
+            pytest.raises(ItemsFailedError, match="delete records of t-0: time is up") as raised,
+        ):
+            admin.delete_records({("t", 0): 0, ("t", 1): 0}, api_timeout_ms=300)
+        assert raised.value.outcome_unknown
+        with (
+            broker.faults.delay("OffsetCommit", 60, times=None),
+            pytest.raises(KafkaTimeoutError, match=r"^set offsets of group 'g': time is up"),
+        ):
+            admin.alter_group_offsets("g", {("t", 0): 0, ("t", 1): 0}, api_timeout_ms=300)

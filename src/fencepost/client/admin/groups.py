@@ -177,6 +177,7 @@ class AdminGroups(AdminBase):
             (2, 9),
             _commit_answers,
             lambda place: f"commit {place.topic}-{place.partition} of group {group_id!r}",
+            of_several=f"set offsets of group {group_id!r}",
         )
         coordinator = Coordinator(CoordinatorKind.GROUP, group_id)
         outcomes = await each_item(self.cluster, coordinator, wanted, call, self._deadline(api_timeout_ms))
@@ -184,7 +185,7 @@ class AdminGroups(AdminBase):
             if isinstance(error, GroupFencedError):
                 text = f"group {group_id!r} has members; stop them first ({error})"
                 raise UsageError(text, code=error.code) from error
-        outcomes.results(f"set offsets of group {group_id!r}")
+        outcomes.results(call.of_several)
 
     async def reset_group_offsets(
         self,

@@ -79,6 +79,7 @@ class ManyItems(Generic[I]):
         read: Returns the answers of a response by item.
         operation: Describes an item in error messages.
         final: Retriable codes that are not worth a retry here.
+        of_several: Describes a request about several items; "": the name of the request.
     """
 
     make: Callable[[Sequence[I]], Message]
@@ -86,6 +87,7 @@ class ManyItems(Generic[I]):
     read: Callable[[Any], Mapping[I, ItemAnswer]]
     operation: Callable[[I], str]
     final: Collection[int] = ()
+    of_several: str = ""
 
     def is_retriable(self, api_key: int, code: int) -> bool:
         """Return true if a retry may succeed."""
@@ -112,7 +114,7 @@ async def each_item(
                 call.versions,
                 deadline_ms=deadline_ms,
                 code_of=lambda answer: _common_code(call, answer),
-                operation=call.operation(pending[0]) if len(pending) == 1 else "",
+                operation=call.operation(pending[0]) if len(pending) == 1 else call.of_several,
                 unanswered=unanswered,
             )
             last = _sort(call, request.API_KEY, pending, reply, outcomes, unanswered)

@@ -64,6 +64,7 @@ class AdminLogs(AdminBase):
 
     async def _delete_records_of(self, place: TopicPartition, before: int, deadline_ms: int) -> int:
         timeout_ms = self.cluster.server_timeout_ms(deadline_ms)
+        operation = f"delete records of {place.topic}-{place.partition}"
         partition = dr.DeleteRecordsPartition(partition_index=place.partition, offset=before)
         reply: dr.DeleteRecordsResponse = await self.cluster.call(
             Leader(place.topic, place.partition),
@@ -73,10 +74,11 @@ class AdminLogs(AdminBase):
             (0, 2),
             deadline_ms=deadline_ms,
             code_of=lambda answer: int(only(only(answer.topics).partitions).error_code),
+            operation=operation,
         )
         result = only(only(reply.topics).partitions)
         if result.error_code != 0:
-            raise error_for(result.error_code, f"delete records of {place.topic}-{place.partition}")
+            raise error_for(result.error_code, operation)
         return int(result.low_watermark)
 
     async def describe_log_dirs(
