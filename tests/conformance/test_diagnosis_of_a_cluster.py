@@ -13,8 +13,6 @@ Fencepost's broker has one node. There these findings are absent, or arise in an
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -26,6 +24,7 @@ from fencepost.protocol.logs.partitioning import coordinator_partition
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
 from tests.support.commands import Commands
 from tests.support.diagnosis_reports import Findings, codes_in, doctor, page_of, shown
+from tests.support.standing_still import standing_still
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -55,7 +54,7 @@ def page(cluster: ApacheKafkaCluster) -> Iterator[ClusterMonitor]:
 def errors_of(cluster: ApacheKafkaCluster, capsys: pytest.CaptureFixture[str], *words: str) -> Findings:
     """Return the findings, of which the worst is an error."""
     status, found = doctor(cluster.bootstrap_servers, capsys, "--no-probe", *words)
-    assert status == 1
+    assert status == 1, found
     return found
 
 
@@ -166,8 +165,7 @@ def test_a_node_that_hangs(
         hanging = follower(cluster, admin)
         assert hanging.pid is not None
         until(lambda: page.view("overview", {})["view"] != {})
-        os.kill(hanging.pid, signal.SIGSTOP)
-        try:
+        with standing_still(hanging.pid):
             found = errors_of(cluster, capsys)
             assert found["FP101", str(hanging.node_id)]["words"].startswith("it does not answer: ")
             assert [code for code, _ in found if code == "FP101"] == ["FP101"]
@@ -179,6 +177,4 @@ def test_a_node_that_hangs(
             until(lambda: ("FP001", "groups") in shown(page), within_s=120)
             assert count(page, "FP001") > 0
             assert "did not answer" in run("groups", "list", status=1) + run.error
-        finally:
-            os.kill(hanging.pid, signal.SIGCONT)
         until(lambda: ("FP001", "groups") not in shown(page), within_s=120)

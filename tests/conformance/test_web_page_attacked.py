@@ -20,6 +20,7 @@ from fencepost.cli.ui.cluster_monitor import PageCluster
 from fencepost.cli.ui.server import Page
 from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.conformance.test_web_page import browser, sees, serve, show
+from tests.support.standing_still import stand_still
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def standing(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Page, BrokerProc
     page = Page([PageCluster({"bootstrap.servers": running.bootstrap_servers}, allow_actions=True)], every_s=600)
     try:
         until(lambda: asked(page, "api/overview")[1]["seen_ms"] is not None)
-        running.send(signal.SIGSTOP)
+        assert running.pid is not None
+        stand_still(running.pid)
         yield page, running
     finally:
         running.send(signal.SIGCONT)
@@ -147,7 +149,8 @@ def test_a_cluster_that_needs_longer_is_given_longer(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cluster_monitor, "CALL_MS", 300)
     running = BrokerProcess()
     running.start()
-    running.send(signal.SIGSTOP)
+    assert running.pid is not None
+    stand_still(running.pid)
     page = Page([PageCluster({"bootstrap.servers": running.bootstrap_servers})], every_s=0.1)
     try:
         until(lambda: asked(page, "api/overview")[1]["away"] is not None)
