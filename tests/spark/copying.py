@@ -63,7 +63,8 @@ def environment(*first: str | Path) -> dict[str, str]:
 
 def with_killer(orders: object) -> dict[str, str]:
     """Of a driver whose processes are to be killed."""
-    return environment(HERE / "killer") | {"FENCEPOST_TEST_KILL": json.dumps(orders)}
+    killer = {"FENCEPOST_TEST_KILL": json.dumps(orders), "FENCEPOST_TEST_STARTER": str(os.getpid())}
+    return environment(HERE / "killer") | killer
 
 
 @dataclass

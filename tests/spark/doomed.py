@@ -52,7 +52,7 @@ class Killed:
         self._drivers = 0
 
     def take(self, arm: str, kill: Kill) -> Copy:
-        """Killed as asked. The first time all are made; a test's second try gets a new one. Raises what its own copy
+        """Killed as asked. The first time all are made; a test that runs again gets a new one. Raises what its own copy
         has failed with, and nobody else's."""
         if self._killed is None:
             self._killed = self._kill(self._keys)

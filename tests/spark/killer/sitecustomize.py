@@ -7,6 +7,7 @@ mode "executor": only the JVM of this task's executor is killed, and this task g
 the task stands still until another attempt of it has come to that step, and both go on. mode "stand": nothing is
 killed; the process says who it is in the file `standing`, and waits for `go`: whoever started all this is the killer.
 A list of orders is possible. Where several queries share a driver, "sink" says whose steps an order is about.
+A process that waits for `go` ends when the test's process, FENCEPOST_TEST_STARTER, has ended.
 """
 
 from __future__ import annotations
@@ -56,7 +57,12 @@ def kill_family(folder: Path, mode: str) -> None:
 
 def wait_to_go_on(folder: Path) -> None:
     until = time.monotonic() + 1800
+    starter = int(os.environ["FENCEPOST_TEST_STARTER"])
     while not (folder / "go").exists() and time.monotonic() < until:
+        try:
+            os.kill(starter, 0)
+        except ProcessLookupError:  # the run of the tests was interrupted
+            os._exit(1)
         time.sleep(0.05)
     (folder / "zombie.woke").write_text(str(os.getpid()))
 
