@@ -13,6 +13,7 @@ from fencepost.client.net.list_offsets import EARLIEST
 from fencepost.client.net.transaction_calls import END_TXN_OF_ONE, must_enlist
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.protocol.codes import describe as describe_code
+from fencepost.protocol.topic_names import CONSUMER_OFFSETS
 from fencepost.spark.sink.decision import Pair
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
 ]
 
 MOST_NAMED: Final = 5
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class Consent(Enum):
@@ -133,7 +133,7 @@ def lost_parts(session: Session, transactional_id: str, prepared: PreparedTransa
         for at in found.partitions
         if at not in there
     ]
-    logs = [at for at in there if at.topic != OFFSETS_TOPIC]
+    logs = [at for at in there if at.topic != CONSUMER_OFFSETS]
     producers = run(admin.describe_producers(logs)) if logs else {}
     starts = run(admin.list_offsets(dict.fromkeys(logs, EARLIEST))) if logs else {}
     for at in logs:

@@ -6,22 +6,20 @@ The functions are typer callbacks for one text, a list of texts, or None for an 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import typer
 
 from fencepost.arguments import text_flaw
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import ConfigurationError
+from fencepost.protocol.topic_names import LONGEST_NAME, is_topic_name
 
 __all__ = ["file_to_write", "in_utf8", "named", "need_other_file", "noted", "sink_named", "topic_named"]
 
 Given = TypeVar("Given", bound=str | Sequence[str] | None)
-
-_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
 
 
 def in_utf8(given: Given) -> Given:
@@ -47,9 +45,10 @@ def sink_named(given: str | None) -> str | None:
 def topic_named(given: Given) -> Given:
     """Return a valid topic name. Raises BadParameter."""
     for text in _texts(named(given)):
-        if not _TOPIC.fullmatch(text) or text in (".", ".."):
+        if not is_topic_name(text):
             raise typer.BadParameter(
-                f"{text!r:.80} cannot be a topic's name: at most 249 of a-z, A-Z, 0-9, '.', '_', '-'; not '.' or '..'"
+                f"{text!r:.80} cannot be a topic's name: at most {LONGEST_NAME} of a-z, A-Z, 0-9, '.', '_', '-'; "
+                "not '.' or '..'"
             )
     return given
 

@@ -9,6 +9,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from fencepost.protocol.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from fencepost_lab.check.disk import MemoryDisk
 from fencepost_lab.check.scheduler import Scheduler
 
@@ -25,7 +26,7 @@ Records from clients an hour ahead are refused correctly, which would only stop 
 """
 SYNC_MS: Final = (0.1, 5.0)
 SLOW_SYNC_MS: Final = (5.0, 500.0)
-WITHIN: Final = ("", ".log", "__transaction_state", "__consumer_offsets", ".snapshot")
+WITHIN: Final = ("", ".log", TRANSACTION_STATE, CONSUMER_OFFSETS, ".snapshot")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,8 +53,8 @@ class ErrorTemplate(NamedTuple):
 class CoordinatorTopic(Enum):
     """The coordinator whose log decides a request. The broker refuses the request while that log is damaged."""
 
-    TRANSACTIONS = "__transaction_state"
-    OFFSETS = "__consumer_offsets"
+    TRANSACTIONS = TRANSACTION_STATE
+    OFFSETS = CONSUMER_OFFSETS
 
 
 _PARTITION_INDEXES = ErrorTemplate({"partitions": ("partition_indexes",)}, item="partition_index")

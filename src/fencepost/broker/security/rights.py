@@ -13,6 +13,7 @@ from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.security.authorizer import Acls, Policy, Requester, authorize, authorize_any
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.topic_names import LONGEST_NAME
 
 __all__ = ["ANONYMOUS", "DENIED", "Rights"]
 
@@ -57,7 +58,6 @@ _OPERATIONS: Mapping[int, tuple[Operation, ...]] = {
 }
 
 _MOST_REMEMBERED = 10_000
-_LONGEST_REMEMBERED = 249
 
 _log = logging.getLogger("fencepost.broker.rights")
 
@@ -125,7 +125,7 @@ class Rights:
         allowed = self._decided.get(key)
         if allowed is None:
             allowed = authorize(acls, self._policy, requester, operation, resource_type, name)
-            if len(name) <= _LONGEST_REMEMBERED:
+            if len(name) <= LONGEST_NAME:
                 self._decided[key] = allowed
         return allowed
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fencepost.protocol.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+
 __all__ = [
     "CLUSTER_METADATA",
     "CONSUMER_OFFSETS",
@@ -16,8 +18,6 @@ __all__ = [
 ]
 
 CLUSTER_METADATA = "__cluster_metadata"  # Kafka's metadata log, which this broker does not have; the name is reserved
-CONSUMER_OFFSETS = "__consumer_offsets"
-TRANSACTION_STATE = "__transaction_state"
 SHARE_GROUP_STATE = "__share_group_state"
 INTERNAL_CONFIGS = {
     CONSUMER_OFFSETS: {"cleanup.policy": "compact", "segment.bytes": "104857600"},

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from fencepost.protocol.topic_names import LEGAL_NAME, LONGEST_NAME
 
 __all__ = ["flat_name", "invalid_topic_name"]
-
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_LONGEST_NAME = 249
 
 
 def flat_name(name: str) -> str:
@@ -21,9 +18,9 @@ def invalid_topic_name(name: str) -> str | None:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
         return f"Topic name is invalid: '{name}' is not allowed"
-    if len(name) > _LONGEST_NAME:
-        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {_LONGEST_NAME}"
-    if _LEGAL_NAME.fullmatch(name) is None:
+    if len(name) > LONGEST_NAME:
+        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {LONGEST_NAME}"
+    if LEGAL_NAME.fullmatch(name) is None:
         allowed = "ASCII alphanumerics, '.', '_' and '-'"
         return f"Topic name is invalid: '{name}' contains one or more characters other than {allowed}"
     return None

@@ -21,6 +21,7 @@ from fencepost.protocol.records.batch import HEADER_BYTES, BatchHeader, parse_he
 from fencepost.protocol.records.headers import parse_headers
 from fencepost.protocol.records.markers import control_type, parse_marker
 from fencepost.protocol.records.walk import WalkedRecord, records_of
+from fencepost.protocol.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from fencepost.protocol.varint import read_varint
 from fencepost.small_files import os_reason
 
@@ -188,7 +189,7 @@ def _offset(key: bytes, value: bytes | None) -> dict[str, Any]:
 
 
 _MARKERS: Final = {0: "ABORT", 1: "COMMIT"}
-_DECODERS: Final[dict[str, Decode]] = {"__transaction_state": _transaction, "__consumer_offsets": _offset}
+_DECODERS: Final[dict[str, Decode]] = {TRANSACTION_STATE: _transaction, CONSUMER_OFFSETS: _offset}
 
 
 def _line(facts: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from fencepost.protocol.messages import leave_group as le
 from fencepost.protocol.messages import list_groups as lg
 from fencepost.protocol.messages import offset_commit as oc
 from fencepost.protocol.messages import offset_delete as od
+from fencepost.protocol.topic_names import CONSUMER_OFFSETS
 
 RESET_POINTS: Final = {"earliest": offsets.EARLIEST, "latest": offsets.LATEST}
 
@@ -53,7 +54,7 @@ class AdminGroups(AdminBase):
                 raise error_for(reply.error_code, f"ListGroups of broker {node}")
             return [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in reply.groups]
 
-        return sorted(await self._of_each_broker("ListGroups", "__consumer_offsets", ask, deadline_ms))
+        return sorted(await self._of_each_broker("ListGroups", CONSUMER_OFFSETS, ask, deadline_ms))
 
     async def remove_group_members(
         self,

@@ -43,6 +43,7 @@ from fencepost.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from fencepost.protocol.topic_names import TRANSACTION_STATE
 
 
 class InitResult(NamedTuple):
@@ -292,7 +293,7 @@ class AdminTransactions(AdminBase):
         async def ask(node: int) -> list[TransactionListing]:
             return await self._list_one(node, request, lowest, deadline_ms)
 
-        listed = await self._of_each_broker("ListTransactions", "__transaction_state", ask, deadline_ms)
+        listed = await self._of_each_broker("ListTransactions", TRANSACTION_STATE, ask, deadline_ms)
         if pattern:
             listed = [transaction for transaction in listed if re.fullmatch(pattern, transaction.transactional_id)]
         return sorted(listed)

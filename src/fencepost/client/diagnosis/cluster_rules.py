@@ -12,6 +12,7 @@ from fencepost.client.diagnosis.facts import COORDINATED, Facts, FailureKind, Un
 from fencepost.client.diagnosis.findings import Finding, ObjectKind
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.protocol.codes import describe
+from fencepost.protocol.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 __all__ = ["cluster_findings"]
 
@@ -160,7 +161,7 @@ def _unanswered(each: UnansweredQuestion) -> Finding:
     if coordinated is not None and each.failure_kind in (FailureKind.NO_COORDINATOR, FailureKind.LOADING):
         code = "FP303" if each.failure_kind is FailureKind.LOADING else _NO_COORDINATOR[coordinated]
         state = "is loading" if each.failure_kind is FailureKind.LOADING else "is not available"
-        topic = "__transaction_state" if coordinated == "transactions" else "__consumer_offsets"
+        topic = TRANSACTION_STATE if coordinated == "transactions" else CONSUMER_OFFSETS
         words = f"the coordinator of {coordinated} {state}: {each.reason}"
         action = f"fencepost topics describe {topic}, then start the brokers that have its replicas"
         if each.failure_kind is FailureKind.LOADING:

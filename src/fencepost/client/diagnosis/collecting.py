@@ -26,6 +26,7 @@ from fencepost.client.net.tasks import gather
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import AuthorizationError, DisconnectedError, KafkaError, KafkaTimeoutError
 from fencepost.protocol.messages.metadata import MetadataRequest
+from fencepost.protocol.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 __all__ = ["AWAY", "QUICK", "SLOW", "CollectionLimits", "Collector", "DiagnosisCalls", "Rotation"]
 
@@ -291,8 +292,8 @@ class Collector:
         topics: Mapping[str, TopicDescription] = found.get("topics", {})
         unknown = []
         kinds = {
-            "transactions": (CoordinatorKind.TRANSACTION, "__transaction_state"),
-            "groups": (CoordinatorKind.GROUP, "__consumer_offsets"),
+            "transactions": (CoordinatorKind.TRANSACTION, TRANSACTION_STATE),
+            "groups": (CoordinatorKind.GROUP, CONSUMER_OFFSETS),
         }
         for part, (kind, topic) in kinds.items():
             if topic in topics:

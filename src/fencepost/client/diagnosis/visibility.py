@@ -9,6 +9,7 @@ from fencepost.client.admin.acls import AclOperation, AdminAcls
 from fencepost.client.admin.topics import AdminTopics
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
 from fencepost.errors import AuthorizationError
+from fencepost.protocol.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 __all__ = ["PROBE", "TRANSACTIONAL_IDS", "VisibilityCalls"]
 
@@ -18,8 +19,8 @@ PROBE: Final = "fencepost-diagnosis"
 TRANSACTIONAL_IDS: Final = "transactional ids"
 
 _TOPICS: Final = {
-    CoordinatorKind.TRANSACTION: "__transaction_state",
-    CoordinatorKind.GROUP: "__consumer_offsets",
+    CoordinatorKind.TRANSACTION: TRANSACTION_STATE,
+    CoordinatorKind.GROUP: CONSUMER_OFFSETS,
 }
 
 

@@ -25,11 +25,11 @@ from fencepost.errors import (
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.topic_names import LONGEST_NAME, is_topic_name
 
 log = logging.getLogger("fencepost.client.group")
 
 MISSING_TOPIC_CHECK_MS: Final = 1_000  # interval of the search for a subscribed topic that does not exist yet
-TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 LOOK_PATIENCE_MS: Final = 5_000  # time limit of one metadata request; another follows later
 
 # Called with the kind ("revoked", "assigned", "lost") and the partitions, and awaited before the rebalance continues.
@@ -46,9 +46,9 @@ class RequestedTopics(NamedTuple):
 def check_names(names: Iterable[str]) -> None:
     """Raise InvalidTopicError for a name that no topic can have. A consumer would wait for it forever."""
     for name in names:
-        if TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
+        if is_topic_name(name):
             continue
-        reason = "a topic's name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
+        reason = f"a topic's name has 1 to {LONGEST_NAME} of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
         if name.startswith("^"):
             reason += f"; a pattern is given as re.compile({name!r}), or by the keyword pattern"
         raise InvalidTopicError(f"{name!r} cannot be a topic: {reason}", code=E.INVALID_TOPIC_EXCEPTION)

@@ -7,6 +7,7 @@ from typing import Any
 
 from fencepost.client.net.transaction_calls import enlist, to_enlist
 from fencepost.errors import KafkaError
+from fencepost.protocol.topic_names import TRANSACTION_STATE
 from fencepost_lab.check.actors.actor import Actor
 from fencepost_lab.check.history.operations import Init
 from fencepost_lab.check.process import Process
@@ -51,6 +52,6 @@ class Operator(Actor):
         """Try to write a marker into an internal topic. If the broker allowed it, its next start would fail."""
         admin, name = process.admin, f"{self.name}-intruder"
         given = await admin.init_producer_id(name, timeout_ms=60_000)
-        request = to_enlist(name, given.producer_id, given.producer_epoch, [("__transaction_state", 0)])
+        request = to_enlist(name, given.producer_id, given.producer_epoch, [(TRANSACTION_STATE, 0)])
         if not await enlist(admin.cluster, request, process.runtime.now_ms() + 10_000):
             self.world.found("intruded", f"{name} has a part of __transaction_state in its transaction")
