@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from fencepost.arguments import MAX_INT32 as _I32
+from fencepost.arguments import MAX_INT64 as _I64
 from fencepost.broker.settings.setting import Kind, Setting
 
 __all__ = ["INTERVALS"]
 
-_I32, _I64 = 2**31 - 1, 2**63 - 1
 
 INTERVALS = (
     Setting(

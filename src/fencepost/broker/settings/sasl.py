@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fencepost.arguments import MAX_INT32 as _I32
 from fencepost.broker.settings.setting import Kind, Setting
 
 __all__ = ["BEARER_MODULE", "JWKS_URL", "SASL_BROKER_SETTINGS", "SASL_LISTENER_SETTINGS"]
@@ -14,7 +15,6 @@ _VALIDATORS: Final = tuple(
     f"org.apache.kafka.common.security.oauthbearer.{name}OAuthBearerValidatorCallbackHandler"
     for name in ("", "secured.")
 )
-_I32 = 2**31 - 1
 
 SASL_BROKER_SETTINGS = (
     Setting(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from fencepost.arguments import MAX_INT32 as _I32
 from fencepost.broker.settings.setting import InvalidSetting, Kind, Setting
 
 __all__ = [
@@ -23,7 +24,6 @@ _ISO_8601: Final = re.compile(
     re.IGNORECASE,
 )
 _UNITS_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
-_I32 = 2**31 - 1
 _HOUR_MS = 3_600_000
 
 

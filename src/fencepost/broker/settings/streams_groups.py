@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from fencepost.arguments import MAX_INT32 as _I32
 from fencepost.broker.settings.setting import Kind, Setting
 
 __all__ = ["STREAMS_BROKER_SETTINGS", "STREAMS_GROUP_SETTINGS"]
-
-_I32 = 2**31 - 1
 
 
 def _broker(key: str, default: int, doc: str, low: int = 1, high: int = _I32) -> Setting:

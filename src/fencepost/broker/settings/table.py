@@ -9,6 +9,8 @@ import math
 import re
 from collections.abc import Mapping
 
+from fencepost.arguments import MAX_INT32 as _I32
+from fencepost.arguments import MAX_INT64 as _I64
 from fencepost.broker.settings import share_groups, streams_groups
 from fencepost.broker.settings.intervals import INTERVALS
 from fencepost.broker.settings.kept_for_clients import KEPT_GROUP_SETTINGS
@@ -31,7 +33,6 @@ __all__ = [
 ]
 
 
-_I32, _I64 = 2**31 - 1, 2**63 - 1
 _POLICIES = ("compact", "delete")
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _TIMESTAMPS = ("CreateTime", "LogAppendTime")
