@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from fencepost.broker.coordinator.corruption_guard import CorruptionGuard
 from fencepost.broker.disk.files import Files
@@ -19,6 +19,7 @@ from fencepost.broker.log.results import Appended, Rejected
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.failure_guard import FailureGuard
 from fencepost.broker.metrics.refusals import Refusals
+from fencepost.broker.timing.deadlines import RETRY_MS
 from fencepost.broker.timing.timers import Timers
 from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.durability import Durability
@@ -27,10 +28,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.protocol.records.batch import BatchHeader
 
-__all__ = ["RETRY_MS", "CoordinatorRuntime"]
-
-RETRY_MS: Final = 1000
-"""Pause in ms before another attempt after the disk refused a write."""
+__all__ = ["CoordinatorRuntime"]
 
 Decision = TypeVar("Decision")
 Action = Callable[[int], None]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from fencepost.broker.coordinator.runtime import RETRY_MS, CoordinatorRuntime
+from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.log.results import Rejected
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.log_rate_limit import RateLimit
@@ -23,7 +23,7 @@ from fencepost.broker.share.share_sessions import ShareSession, ShareSessions
 from fencepost.broker.share.starting_point import first_offset
 from fencepost.broker.share.states import RecordEvent
 from fencepost.broker.timing.deadline_signal import DeadlineSignal
-from fencepost.broker.timing.deadlines import Deadlines
+from fencepost.broker.timing.deadlines import RETRY_MS, Deadlines
 from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.topic import Partition
 from fencepost.protocol.codes import ErrorCode

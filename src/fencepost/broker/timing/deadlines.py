@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from fencepost.broker.timing.deadline_signal import DeadlineSignal
 
 __all__ = ["RETRY_MS", "Deadlines"]
 
 _SLACK = 64
-RETRY_MS = 1_000
-"""A due key without a new deadline is returned again after this time."""
+RETRY_MS: Final = 1_000
+"""Pause before another attempt: of a due key without a new deadline, and of a write that the disk refused."""
 
 
 class _Ordered(Protocol):

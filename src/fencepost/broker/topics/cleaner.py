@@ -17,6 +17,7 @@ from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.failure_guard import FailureGuard
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import CoreTime
+from fencepost.broker.timing.deadlines import RETRY_MS
 from fencepost.broker.timing.timers import Timers
 from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.broker.topics.durability import Durability
@@ -26,7 +27,6 @@ from fencepost.broker.topics.topic import Partition
 __all__ = ["Cleaner"]
 
 _OPENED_AT_ONCE = 10
-_REFUSAL_PAUSE_MS = 1_000
 _PAUSE_MS = 1  # between two steps, so that requests come first
 
 _log = logging.getLogger("fencepost.broker.cleaner")
@@ -224,7 +224,7 @@ class Cleaner:
                 _log.error(
                     "%s: the disk refused a change of the compaction, which tries again: %s", partition.directory, error
                 )
-                self._timers.at(self._now.ms + _REFUSAL_PAUSE_MS, self._step)
+                self._timers.at(self._now.ms + RETRY_MS, self._step)
             else:
                 self._gave_up(partition, compaction, error)
         else:
