@@ -12,8 +12,9 @@ from typing import Final
 from uuid import UUID
 from zlib import crc32
 
-from fencepost.broker.settings.client_metrics import ALL_METRICS, DEFAULT_INTERVAL_MS, MetricsSubscription
+from fencepost.broker.settings.client_metrics import ALL_METRICS, MetricsSubscription
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.telemetry import DEFAULT_INTERVAL_MS
 from fencepost.protocol.wire import uuid_text
 
 __all__ = ["COMPRESSIONS", "Instance", "Instances"]

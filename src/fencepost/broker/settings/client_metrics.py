@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 from fencepost.broker.settings.setting import InvalidSetting, Kind, Setting
 from fencepost.protocol.re2 import InvalidPattern, Pattern, compile_pattern
+from fencepost.protocol.telemetry import DEFAULT_INTERVAL_MS, LEAST_INTERVAL_MS
 
 __all__ = [
     "ALL_METRICS",
     "CLIENT_METRICS_SETTINGS",
-    "DEFAULT_INTERVAL_MS",
     "InvalidSubscription",
     "MetricsSubscription",
     "check_interval",
@@ -19,8 +19,7 @@ __all__ = [
 ]
 
 ALL_METRICS: Final = "*"
-DEFAULT_INTERVAL_MS: Final = 300_000
-_LOWEST_MS, _HIGHEST_MS = 100, 3_600_000
+_HIGHEST_MS: Final = 3_600_000
 
 _INTERVAL = Setting(
     "interval.ms", Kind.INT, str(DEFAULT_INTERVAL_MS), "Metrics push interval in milliseconds", dynamic=True
@@ -62,8 +61,8 @@ class MetricsSubscription(NamedTuple):
 def check_interval(given: Mapping[str, str]) -> None:
     """Check the range of `interval.ms`, if it is a number. Raises InvalidSubscription."""
     text = given.get(_INTERVAL.key, "").strip()
-    if text.removeprefix("-").isdecimal() and not _LOWEST_MS <= int(text) <= _HIGHEST_MS:
-        limits = f"interval must be between {_LOWEST_MS} and {_HIGHEST_MS} (1 hour)"
+    if text.removeprefix("-").isdecimal() and not LEAST_INTERVAL_MS <= int(text) <= _HIGHEST_MS:
+        limits = f"interval must be between {LEAST_INTERVAL_MS} and {_HIGHEST_MS} (1 hour)"
         raise InvalidSubscription(f"Invalid value {text} for interval.ms, {limits}")
 
 

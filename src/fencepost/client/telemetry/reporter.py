@@ -15,13 +15,12 @@ from fencepost.protocol.messages.get_telemetry_subscriptions import (
 from fencepost.protocol.messages.push_telemetry import PushTelemetryRequest
 from fencepost.protocol.records.batch import CODECS
 from fencepost.protocol.records.compression import compress
+from fencepost.protocol.telemetry import DEFAULT_INTERVAL_MS, LEAST_INTERVAL_MS
 from fencepost.values import Value
 
-__all__ = ["DEFAULT_INTERVAL_MS", "Reporter", "TelemetrySubscription"]
+__all__ = ["Reporter", "TelemetrySubscription"]
 
-DEFAULT_INTERVAL_MS: Final = 300_000
 _ALL: Final = "*"
-_LEAST_INTERVAL_MS: Final = 100  # the minimum that Kafka allows in a subscription
 # Factor of the first interval, so that clients that start together push at different times.
 _JITTER_FROM, _JITTER_WIDTH = 0.5, 1.0
 
@@ -102,7 +101,7 @@ class Reporter:
             return
         self.instance_id = reply.client_instance_id
         given_ms = reply.push_interval_ms
-        self._interval_ms = max(given_ms, _LEAST_INTERVAL_MS) if given_ms > 0 else DEFAULT_INTERVAL_MS
+        self._interval_ms = max(given_ms, LEAST_INTERVAL_MS) if given_ms > 0 else DEFAULT_INTERVAL_MS
         if not reply.requested_metrics:
             self._step(TelemetryEvent.NOTHING_WANTED)
             self.due_ms = now_ms + self._interval_ms
