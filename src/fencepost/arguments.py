@@ -33,10 +33,11 @@ class Between(NamedTuple):
     most: int
 
 
-MOST_TEXT_BYTES: Final = 2**15 - 1
 MAX_INT16: Final = 2**15 - 1
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
+MOST_TEXT_BYTES: Final = MAX_INT16  # a string of Kafka's protocol has its length in 16 bits
+HIGHEST_PORT: Final = 65_535
 MAY_BE_EMPTY: Final = "may be empty"  # for `Annotated` text
 MILLISECONDS: Final = "of milliseconds"  # for an `Annotated` number
 

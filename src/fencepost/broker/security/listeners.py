@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fencepost.arguments import HIGHEST_PORT
 from fencepost.broker.security.mechanisms import OAUTHBEARER, PLAIN
 from fencepost.broker.security.tls import TlsSettings, tls_of
 from fencepost.broker.settings.sasl import BEARER_MODULE, JWKS_URL
@@ -64,8 +65,6 @@ class Listener:
         """The bound address as HOST:PORT, with brackets around an IPv6 address."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-
-HIGHEST_PORT = 65_535
 
 _log = logging.getLogger("fencepost.broker")
 

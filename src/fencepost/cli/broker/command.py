@@ -15,13 +15,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fencepost.arguments import is_utf8
+from fencepost.arguments import HIGHEST_PORT, is_utf8
 from fencepost.broker.disk.directory_checks import DirectoryGone, DirectoryInUse, check_system
 from fencepost.broker.disk.system_files import raise_descriptor_limit
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.metrics.endpoint import serve_metrics
-from fencepost.broker.security.listeners import HIGHEST_PORT, Listener, listeners_of
+from fencepost.broker.security.listeners import Listener, listeners_of
 from fencepost.broker.server import BrokerServer, new_event_loop
 from fencepost.broker.settings.table import BROKER_SETTINGS, InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
@@ -121,7 +121,7 @@ def _fsync(text: str) -> str:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > HIGHEST_PORT:
-        raise ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+        raise ArgumentTypeError(f"{text!r} is not a port from 0 to {HIGHEST_PORT}")
     return int(text)
 
 
@@ -377,7 +377,7 @@ def _address(option: str, text: str) -> tuple[str, int]:
     """Parse HOST:PORT, with brackets around an IPv6 address. Raises _UnusableArgument."""
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > HIGHEST_PORT:
-        raise _UnusableArgument(f"{option}: {text!r} is not HOST:PORT with a port from 0 to 65535")
+        raise _UnusableArgument(f"{option}: {text!r} is not HOST:PORT with a port from 0 to {HIGHEST_PORT}")
     return host.strip("[]"), int(port)
 
 

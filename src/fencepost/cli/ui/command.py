@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from fencepost.arguments import is_loopback
+from fencepost.arguments import HIGHEST_PORT, is_loopback
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, pairs_of
 from fencepost.cli.names import named
 from fencepost.cli.output import MOST_SECONDS, failures_reported, stopped_by_signals
@@ -55,7 +55,7 @@ Registries = Annotated[
 def ui(
     bootstrap_servers: Servers = None,
     host: Annotated[str, typer.Option(callback=named, help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=HIGHEST_PORT, help="Port to listen on; 0: any free port.")] = 0,
     allow_actions: Annotated[
         bool,
         typer.Option("--allow-actions", help="Show buttons that change every cluster. Each asks for a confirmation."),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from fencepost.arguments import MOST_TEXT_BYTES
 from fencepost.client.group.assignors_sticky import assign_sticky
 from fencepost.client.group.assignors_wire import (
     decode_cooperative_data,
@@ -22,8 +23,6 @@ from fencepost.errors import ConfigurationError
 
 Members = Mapping[str, Subscription]  # by member id
 Shares = dict[str, list[TopicPartition]]
-
-MOST_NAME_BYTES: Final = 2**15 - 1  # maximum length of a string in the protocol
 
 
 def _order(members: Members) -> list[str]:
@@ -163,10 +162,10 @@ def assignors_of(strategies: Iterable[str | PartitionAssignor]) -> list[Partitio
     for given in strategies:
         strategy = _named(given) if isinstance(given, str) else given
         name: object = getattr(strategy, "name", None)
-        if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= MOST_NAME_BYTES:
+        if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= MOST_TEXT_BYTES:
             raise ConfigurationError(
                 f"partition_assignment_strategy: {strategy!r:.80} has the name {name!r:.80}; "
-                f"it must be text of 1 to {MOST_NAME_BYTES} bytes"
+                f"it must be text of 1 to {MOST_TEXT_BYTES} bytes"
             )
         if name in (other.name for other in found):
             raise ConfigurationError(f"partition_assignment_strategy has two assignors with the name {name!r}")
