@@ -54,14 +54,14 @@ Milliseconds = typing.Annotated[int, MILLISECONDS]  # integers only: a caller wh
 class ValueKind(NamedTuple):
     """A kind of value. `take(name, value)` returns the value that the call uses, for a value that `fits`, or raises."""
 
-    meant: str
+    expected: str
     fits: Callable[[Any], bool]
     take: Callable[[str, Any], Any]
 
     def of(self, name: str, value: Any) -> Any:
         """Return the value for the parameter `name`. Raises TypeError or ConfigurationError."""
         if not self.fits(value):
-            raise TypeError(f"{name} is {value!r:.80} ({type(value).__name__}); {self.meant} is meant")
+            raise TypeError(f"{name} is {value!r:.80} ({type(value).__name__}); pass {self.expected}")
         return self.take(name, value)
 
 
@@ -216,7 +216,7 @@ def _either(kinds: list[ValueKind]) -> ValueKind:
         return next(kind for kind in kinds if kind.fits(value)).take(name, value)
 
     return ValueKind(
-        " or ".join(dict.fromkeys(kind.meant for kind in kinds)),
+        " or ".join(dict.fromkeys(kind.expected for kind in kinds)),
         lambda value: any(kind.fits(value) for kind in kinds),
         take,
     )
@@ -231,7 +231,7 @@ def _list_of(item: ValueKind) -> ValueKind:
     def take(name: str, value: Any) -> list[Any]:
         return [item.of(f"{name}[{number}]", element) for number, element in enumerate(value)]
 
-    return ValueKind(f"a list (each {item.meant})", fits, take)
+    return ValueKind(f"a list (each {item.expected})", fits, take)
 
 
 def _tuple_of(items: list[ValueKind]) -> ValueKind:
@@ -243,15 +243,15 @@ def _tuple_of(items: list[ValueKind]) -> ValueKind:
         pairs = zip(items, value, strict=True)
         return tuple(item.of(f"{name}[{number}]", element) for number, (item, element) in enumerate(pairs))
 
-    return ValueKind(f"a tuple ({', '.join(item.meant for item in items)})", fits, take)
+    return ValueKind(f"a tuple ({', '.join(item.expected for item in items)})", fits, take)
 
 
 def _mapping_of(key: ValueKind, value: ValueKind) -> ValueKind:
     def take(name: str, given: Mapping[Any, Any]) -> dict[Any, Any]:
         return {key.of(f"a key of {name}", item): value.of(f"{name}[{item!r}]", other) for item, other in given.items()}
 
-    meant = f"a mapping ({key.meant} to {value.meant})"
-    return ValueKind(meant, lambda given: isinstance(given, Mapping), take)
+    expected = f"a mapping ({key.expected} to {value.expected})"
+    return ValueKind(expected, lambda given: isinstance(given, Mapping), take)
 
 
 def _class(wanted: type) -> ValueKind:

@@ -94,7 +94,7 @@ def test_what_goes_wrong_at_the_start_is_raised_there(tmp_path: Path) -> None:
     [
         ("a\0b", ConfigurationError, r"data_dir is 'a\\x00b'; a path has no NUL character"),
         ("", ConfigurationError, "data_dir is ''; it must not be empty"),
-        (5, TypeError, r"data_dir is 5 \(int\); a path or None is meant"),
+        (5, TypeError, r"data_dir is 5 \(int\); pass a path or None"),
     ],
 )
 def test_a_directory_that_cannot_be_one_is_refused(directory: Any, error: type[Exception], words: str) -> None:

@@ -398,7 +398,7 @@ def test_what_is_taken_in_silence_or_told_obscurely_is_seen() -> None:
     use = Wrong("call", "topic", "whole", {})
     assert tried(lambda topic: None, use) == "call(topic=5): None"
     assert tried(lambda topic: topic[0], use) is not None  # 'int' object is not subscriptable
-    assert judged(use, TypeError("topic is 5 (int); text is meant")) is None
+    assert judged(use, TypeError("topic is 5 (int); pass text")) is None
 
 
 @pytest.mark.parametrize("poll", ["poll", "poll_columns", "poll_arrow"])
@@ -423,6 +423,6 @@ def test_seconds_are_not_taken_for_milliseconds(poll: str) -> None:
     """Other clients wait a second for `poll(1.0)`; a millisecond would be a loop that never rests."""
     with (
         fencepost.Consumer("127.0.0.1:1") as consumer,
-        pytest.raises(TypeError, match=r"timeout_ms is 1\.0 \(float\); a whole number of milliseconds is meant"),
+        pytest.raises(TypeError, match=r"timeout_ms is 1\.0 \(float\); pass a whole number of milliseconds"),
     ):
         getattr(consumer, poll)(1.0)

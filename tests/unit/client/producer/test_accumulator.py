@@ -142,11 +142,11 @@ def test_only_bytes_are_taken(value: Any, extras: dict[str, Any]) -> None:
 def test_a_topic_is_text_and_a_partition_a_number() -> None:
     target = accumulator()
     for topic in (None, b"ok", 5):
-        with pytest.raises(TypeError, match=r"topic is .* text is meant"):
+        with pytest.raises(TypeError, match=r"topic is .* pass text"):
             target.append(topic, b"v", None, None, None, None, None)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"partition is '0' .* a whole number is meant"):
+    with pytest.raises(TypeError, match=r"partition is '0' .* pass a whole number"):
         add(target, b"v", partition="0")
-    with pytest.raises(TypeError, match=r"timestamp_ms is 1\.5 .* a whole number is meant"):
+    with pytest.raises(TypeError, match=r"timestamp_ms is 1\.5 .* pass a whole number"):
         add(target, b"v", timestamp_ms=1.5)
     chunk, index = add(target, b"v", headers={"a": b"b", "c": None})
     target.close_all()
