@@ -13,7 +13,7 @@ from fencepost.client.net.list_offsets import EARLIEST
 from fencepost.client.net.transaction_calls import END_TXN_OF_ONE, must_enlist
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.protocol.codes import describe as describe_code
-from fencepost.protocol.topic_names import CONSUMER_OFFSETS
+from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS
 from fencepost.spark.sink.decision import Pair
 
 __all__ = [

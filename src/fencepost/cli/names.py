@@ -15,7 +15,7 @@ import typer
 from fencepost.arguments import text_flaw
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import ConfigurationError
-from fencepost.protocol.topic_names import LONGEST_NAME, is_topic_name
+from fencepost.protocol.logs.topic_names import LONGEST_NAME, is_topic_name
 
 __all__ = ["file_to_write", "in_utf8", "named", "need_other_file", "noted", "sink_named", "topic_named"]
 

@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from fencepost.protocol.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from fencepost_lab.check.disk import MemoryDisk
 from fencepost_lab.check.scheduler import Scheduler
 

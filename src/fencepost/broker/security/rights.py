@@ -13,7 +13,7 @@ from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.security.authorizer import Acls, Policy, Requester, authorize, authorize_any
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.topic_names import LONGEST_NAME
+from fencepost.protocol.logs.topic_names import LONGEST_NAME
 
 __all__ = ["ANONYMOUS", "DENIED", "Rights"]
 

@@ -33,9 +33,8 @@ __all__ = [
 ]
 
 
-_POLICIES = ("compact", "delete")
+_POLICIES, _TIMESTAMPS = ("compact", "delete"), ("CreateTime", "LogAppendTime")
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-_TIMESTAMPS = ("CreateTime", "LogAppendTime")
 
 
 def _broker(

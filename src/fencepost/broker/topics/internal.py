@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fencepost.protocol.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 __all__ = [
     "CLUSTER_METADATA",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.protocol.topic_names import LEGAL_NAME, LONGEST_NAME
+from fencepost.protocol.logs.topic_names import LEGAL_NAME, LONGEST_NAME
 
 __all__ = ["flat_name", "invalid_topic_name"]
 

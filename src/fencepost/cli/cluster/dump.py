@@ -17,11 +17,11 @@ from fencepost.cli.printable import counted_noun
 from fencepost.cli.progress import step
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.logs import offsets_log, transaction_log
+from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from fencepost.protocol.records.batch import HEADER_BYTES, BatchHeader, parse_header, verify_crc
 from fencepost.protocol.records.headers import parse_headers
 from fencepost.protocol.records.markers import control_type, parse_marker
 from fencepost.protocol.records.walk import WalkedRecord, records_of
-from fencepost.protocol.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from fencepost.protocol.varint import read_varint
 from fencepost.small_files import os_reason
 

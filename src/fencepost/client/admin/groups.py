@@ -12,12 +12,12 @@ from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
 from fencepost.client.types import GroupMetadata, Isolation, K, OffsetAndMetadata, TopicPartition, numbers_by_topic
 from fencepost.errors import GroupFencedError, UsageError, error_for
+from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS
 from fencepost.protocol.messages import delete_groups as dg
 from fencepost.protocol.messages import leave_group as le
 from fencepost.protocol.messages import list_groups as lg
 from fencepost.protocol.messages import offset_commit as oc
 from fencepost.protocol.messages import offset_delete as od
-from fencepost.protocol.topic_names import CONSUMER_OFFSETS
 
 RESET_POINTS: Final = {"earliest": offsets.EARLIEST, "latest": offsets.LATEST}
 

@@ -32,6 +32,7 @@ from fencepost.errors import (
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.codes import describe
 from fencepost.protocol.endings import Ending
+from fencepost.protocol.logs.topic_names import TRANSACTION_STATE
 from fencepost.protocol.messages import describe_producers as dp
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from fencepost.protocol.messages.end_txn import EndTxnRequest
@@ -43,7 +44,6 @@ from fencepost.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from fencepost.protocol.topic_names import TRANSACTION_STATE
 
 
 class InitResult(NamedTuple):

@@ -12,7 +12,7 @@ from fencepost.client.diagnosis.facts import COORDINATED, Facts, FailureKind, Un
 from fencepost.client.diagnosis.findings import Finding, ObjectKind
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.protocol.codes import describe
-from fencepost.protocol.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 __all__ = ["cluster_findings"]
 

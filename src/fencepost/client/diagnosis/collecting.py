@@ -25,8 +25,8 @@ from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import AuthorizationError, DisconnectedError, KafkaError, KafkaTimeoutError
+from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from fencepost.protocol.messages.metadata import MetadataRequest
-from fencepost.protocol.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 __all__ = ["AWAY", "QUICK", "SLOW", "CollectionLimits", "Collector", "DiagnosisCalls", "Rotation"]
 

@@ -9,7 +9,7 @@ from fencepost.client.admin.acls import AclOperation, AdminAcls
 from fencepost.client.admin.topics import AdminTopics
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
 from fencepost.errors import AuthorizationError
-from fencepost.protocol.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 __all__ = ["PROBE", "TRANSACTIONAL_IDS", "VisibilityCalls"]
 

@@ -25,7 +25,7 @@ from fencepost.errors import (
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode as E
-from fencepost.protocol.topic_names import LONGEST_NAME, is_topic_name
+from fencepost.protocol.logs.topic_names import LONGEST_NAME, is_topic_name
 
 log = logging.getLogger("fencepost.client.group")
 

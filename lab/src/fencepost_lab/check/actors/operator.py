@@ -7,7 +7,7 @@ from typing import Any
 
 from fencepost.client.net.transaction_calls import enlist, to_enlist
 from fencepost.errors import KafkaError
-from fencepost.protocol.topic_names import TRANSACTION_STATE
+from fencepost.protocol.logs.topic_names import TRANSACTION_STATE
 from fencepost_lab.check.actors.actor import Actor
 from fencepost_lab.check.history.operations import Init
 from fencepost_lab.check.process import Process
