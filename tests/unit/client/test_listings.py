@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from fencepost.client.admin.base import NO_LEADER
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.admin.groups import GroupListing
 from fencepost.client.admin.transactions import TransactionListing
-from fencepost.errors import KafkaTimeoutError
+from fencepost.errors import AuthorizationError, DisconnectedError, ItemsFailedError, KafkaTimeoutError
 from fencepost.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 from fencepost.protocol.messages.list_transactions import ListTransactionsResponse, TransactionState
 from fencepost.protocol.messages.metadata import (
@@ -86,18 +87,47 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
 
 def test_a_partition_that_stays_without_a_leader_is_named() -> None:
     broker = Brokers(((1, 2), ((1, 4), (-1, 5))))
-    with pytest.raises(KafkaTimeoutError, match=r"__transaction_state-1 \(1 of 2 partitions\): LEADER_NOT"):
+    broker.scripts[LIST_TRANSACTIONS] = [finds_it] * 100
+    with pytest.raises(ItemsFailedError, match=r"__transaction_state-1 \(1 of 2 partitions\): LEADER_NOT") as failed:
+        listed(broker, 5_000)
+    assert failed.value.results == {1: [FOUND]}
+    assert set(failed.value.errors) == {NO_LEADER}
+
+
+def test_without_any_leader_nothing_is_listed() -> None:
+    broker = Brokers(((1, 2), ((-1, 4), (-1, 5))))
+    with pytest.raises(KafkaTimeoutError, match=r"__transaction_state-0 \(2 of 2 partitions\): LEADER_NOT"):
         listed(broker, 5_000)
     assert broker.asked(LIST_TRANSACTIONS) == []
 
 
-@pytest.mark.parametrize("moved", [((1, 4), (1, 6)), ((1, 4), (2, 7))], ids=["to another", "and back"])
-def test_a_partition_that_moves_meanwhile_makes_all_be_asked_again(moved: tuple[tuple[int, int], ...]) -> None:
+def test_a_broker_that_does_not_answer_is_named_and_the_others_are_listed() -> None:
+    broker = Brokers(((1, 2, 3), ((1, 4), (2, 5))))
+    broker.scripts[LIST_TRANSACTIONS] = [finds_it, cut] * 100
+    with pytest.raises(ItemsFailedError, match="ListTransactions: 1 of 2 failed: ") as failed:
+        listed(broker, 5_000)
+    assert failed.value.results == {1: [FOUND]}
+    assert isinstance(failed.value.errors[2], DisconnectedError)
+
+
+def test_a_refusal_is_no_missing_answer() -> None:
+    broker = Brokers(((1, 2), ((1, 4), (2, 5))))
+    broker.scripts[LIST_TRANSACTIONS] = [finds_it, lambda *_: ListTransactionsResponse(error_code=NOT_ALLOWED)]
+    with pytest.raises(AuthorizationError):
+        listed(broker)
+
+
+@pytest.mark.parametrize(
+    ("moved", "asked"), [(((1, 4), (1, 6)), 3), (((1, 4), (2, 7)), 4)], ids=["to another", "and back"]
+)
+def test_a_partition_that_moves_meanwhile_makes_all_be_asked_again(
+    moved: tuple[tuple[int, int], ...], asked: int
+) -> None:
     """The old leader may not have it any more when it is asked, and the new one not yet."""
     broker = Brokers(((1, 2), ((1, 4), (2, 5))), ((1, 2), moved))
-    broker.scripts[LIST_TRANSACTIONS] = [nothing, nothing, nothing, finds_it]
+    broker.scripts[LIST_TRANSACTIONS] = [nothing] * (asked - 1) + [finds_it]
     assert listed(broker) == [FOUND]
-    assert len(broker.asked(LIST_TRANSACTIONS)) == 4
+    assert len(broker.asked(LIST_TRANSACTIONS)) == asked
 
 
 def test_a_broker_that_has_left_is_not_waited_for() -> None:

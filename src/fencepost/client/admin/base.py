@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
-from fencepost.client.admin.items import Outcomes
+from fencepost.client.admin.items import Outcomes, outcomes_of
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.tasks import first_error, gather, within
+from fencepost.client.net.tasks import gather, within
 from fencepost.client.telemetry.reporting import ReportingCore
 from fencepost.client.telemetry.standard_names import ADMIN
 from fencepost.errors import KafkaError, KafkaTimeoutError, error_for
@@ -18,6 +18,7 @@ T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741 (an item)
 
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
+NO_LEADER: Final = -1  # in place of a broker id
 FIRST_LOOKS_MS: Final = (2, 5, 10, 20, 50)  # a broker usually shows a change within a few ms
 MOST_PER_LOOK_MS: Final = 3_000  # time limit of one request; a slower broker is skipped
 
@@ -40,27 +41,72 @@ class AdminBase(ReportingCore):
         self,
         operation: str,
         topic: str,
-        ask: Callable[[int], Coroutine[Any, Any, list[T]]],
+        ask: Callable[[int, int], Coroutine[Any, Any, list[T]]],
         deadline_ms: int,
-    ) -> list[T]:
-        """Collect the results of `ask` from all brokers that lead partitions of a coordinator topic.
+        away: Mapping[int, KafkaError] | None = None,
+    ) -> Outcomes[int]:
+        """Collect the results of `ask` from all brokers that lead partitions of a coordinator topic, by broker id.
 
         A broker reports only the partitions that it has loaded, and does not report partitions without a coordinator.
-        So the requests are repeated until every partition had the same leader before and after. If the topic does not
-        exist or may not be described, the results are used as they are. Raises KafkaTimeoutError, or the errors of
-        `ask`.
-        """
+        So the requests are repeated until every partition had the same leader before and after, and every leader has
+        answered. If the topic does not exist or may not be described, all brokers are asked, and their results are used
+        as they are.
 
-        async def ask_all() -> list[T]:
-            before = await self._leaders(topic, deadline_ms)
-            results = await gather(self.cluster.runtime, [ask(node) for node in sorted(self.cluster.nodes)])
-            if (failed := first_error(results)) is not None:
-                raise failed
+        Args:
+            operation: Name of the request, for messages.
+            topic: The coordinators' topic.
+            ask: Asks the broker of this node id, until a time by the runtime's clock, in ms.
+            deadline_ms: Time at which to give up, on the runtime's clock.
+            away: Brokers that are known not to answer. They are not asked, and fail with these errors.
+
+        Returns:
+            The results. If some brokers have not answered in time, they have failed; NO_LEADER has failed if partitions
+            have no leader.
+
+        Raises:
+            KafkaTimeoutError: No broker answered in time, or the partitions have moved each time.
+            KafkaError: A broker refused the request.
+        """
+        silent, partly = away or {}, Outcomes[int]()
+
+        async def ask_all() -> Outcomes[int]:
+            nonlocal partly
+            # One of several brokers may not answer. Then time must be left to ask another one for the leaders, and to
+            # look at these again after the answers.
+            several = len(self.cluster.nodes) > 1
+            before = await self._leaders(topic, self._share(1 / 2, deadline_ms) if several else deadline_ms)
+            nodes = sorted({node for node, _ in before.values() if node >= 0} if before else self.cluster.nodes)
+            asked = [node for node in nodes if node not in silent]
+            until_ms = self._share(3 / 4, deadline_ms) if len(nodes) > 1 else deadline_ms
+            found = await outcomes_of(self.cluster, {node: ask(node, until_ms) for node in asked})
+            errors = list(found.failed.values())
+            for error in errors:
+                if not self.cluster.worth_retrying(error):
+                    raise error
             if await self._leaders(topic, deadline_ms) != before:
                 raise error_for(E.NOT_COORDINATOR, operation, f"partitions of {topic} have moved meanwhile")
-            return [one for result in results if not isinstance(result, Exception) for one in result]
+            found.failed |= {node: silent[node] for node in nodes if node in silent}
+            if orphans := [number for number, (node, _) in before.items() if node < 0]:
+                words = f"{topic}-{orphans[0]} ({len(orphans)} of {len(before)} partitions)"
+                found.failed[NO_LEADER] = error_for(E.LEADER_NOT_AVAILABLE, words)
+                errors.append(found.failed[NO_LEADER])
+            if len(found.done) >= len(partly.done):
+                partly = found
+            if errors:
+                raise errors[0]
+            return found
 
-        return await self.cluster.until_answered(operation, ask_all, deadline_ms)
+        try:
+            return await self.cluster.until_answered(operation, ask_all, deadline_ms)
+        except KafkaTimeoutError:
+            if not partly.done:
+                raise
+            return partly
+
+    def _share(self, share: float, deadline_ms: int) -> int:
+        """Return the time at which this share of the rest of the time is over."""
+        now_ms = self.cluster.runtime.now_ms()
+        return now_ms + int((deadline_ms - now_ms) * share)
 
     async def _ask_once(self, node_id: int, request: Message, versions: tuple[int, int], deadline_ms: int) -> Any:
         """Send one request to one broker, and return its response without checking its error codes.
@@ -127,13 +173,12 @@ class AdminBase(ReportingCore):
             outcomes.done.clear()
 
     async def _leaders(self, topic: str, deadline_ms: int) -> dict[int, tuple[int, int]]:
-        """Return node and leader epoch by partition. Raises LeaderNotAvailableError."""
+        """Return node and leader epoch by partition. The node is negative if the partition has no leader."""
         await self.cluster.fetch_metadata([topic], deadline_ms, create=False)
         known = self.cluster.topics[topic].partitions if topic in self.cluster.topics else {}
-        orphans = [number for number in known if self.cluster.leader(topic, number) < 0]
-        if orphans:
-            raise error_for(E.LEADER_NOT_AVAILABLE, f"{topic}-{orphans[0]} ({len(orphans)} of {len(known)} partitions)")
-        return {number: (partition.leader, partition.leader_epoch) for number, partition in known.items()}
+        return {
+            number: (self.cluster.leader(topic, number), partition.leader_epoch) for number, partition in known.items()
+        }
 
     def metrics(self) -> dict[str, float]:
         """Return the counters of requests by broker, by Kafka's names in snake_case. Any thread may call it."""

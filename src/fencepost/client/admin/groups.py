@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from fencepost.client.admin.base import AdminBase
@@ -11,7 +12,7 @@ from fencepost.client.group.committed_offsets import commit_request, fetch_commi
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
 from fencepost.client.types import GroupMetadata, Isolation, K, OffsetAndMetadata, TopicPartition, numbers_by_topic
-from fencepost.errors import GroupFencedError, UsageError, error_for
+from fencepost.errors import GroupFencedError, KafkaError, UsageError, error_for
 from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS
 from fencepost.protocol.messages import delete_groups as dg
 from fencepost.protocol.messages import leave_group as le
@@ -43,18 +44,35 @@ class AdminGroups(AdminBase):
             states: Only groups in these states, such as "Stable"; default: all.
             types: Only groups of these types, such as "classic"; default: all.
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            ItemsFailedError: Some brokers did not answer in time. By broker id, `results` has the groups of the others,
+                and `errors` the reasons; at -1 if partitions of `__consumer_offsets` have no leader.
+            KafkaTimeoutError: No broker answered in time.
+            UnsupportedVersionError: A broker does not support a filter.
         """
-        deadline_ms = self._deadline(api_timeout_ms)
+        found = await self._groups_by_broker(self._deadline(api_timeout_ms), states=states, types=types)
+        return sorted(chain.from_iterable(found.results("ListGroups").values()))
+
+    async def _groups_by_broker(
+        self,
+        deadline_ms: int,
+        *,
+        states: Sequence[str] = (),
+        types: Sequence[str] = (),
+        away: Mapping[int, KafkaError] | None = None,
+    ) -> Outcomes[int]:
+        """Return lists of GroupListing by broker id. Arguments, results and errors are those of `_of_each_broker`."""
         request = lg.ListGroupsRequest(states_filter=list(states), types_filter=list(types))
         lowest = 5 if types else 4 if states else 0
 
-        async def ask(node: int) -> list[GroupListing]:
-            reply: lg.ListGroupsResponse = await self._ask_once(node, request, (lowest, 5), deadline_ms)
+        async def ask(node: int, until_ms: int) -> list[GroupListing]:
+            reply: lg.ListGroupsResponse = await self._ask_once(node, request, (lowest, 5), until_ms)
             if reply.error_code != 0:
                 raise error_for(reply.error_code, f"ListGroups of broker {node}")
             return [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in reply.groups]
 
-        return sorted(await self._of_each_broker("ListGroups", CONSUMER_OFFSETS, ask, deadline_ms))
+        return await self._of_each_broker("ListGroups", CONSUMER_OFFSETS, ask, deadline_ms, away)
 
     async def remove_group_members(
         self,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from fencepost.arguments import Int16, Int16OrMinusOne, Int32, Int32OrMinusOne, OrMinusOne
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.admin.items import outcomes_of
+from fencepost.client.admin.items import Outcomes, outcomes_of
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind, Leader
 from fencepost.client.net.retry import OFFSET_FETCH, TXN_OFFSET_COMMIT
@@ -278,36 +279,40 @@ class AdminTransactions(AdminBase):
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:
-            UnsupportedVersionError: The broker does not support a filter.
-            KafkaTimeoutError: No response in time.
+            ItemsFailedError: Some brokers did not answer in time. By broker id, `results` has the ids of the others,
+                and `errors` the reasons; at -1 if partitions of `__transaction_state` have no leader.
+            KafkaTimeoutError: No broker answered in time.
+            UnsupportedVersionError: A broker does not support a filter.
         """
-        deadline_ms = self._deadline(api_timeout_ms)
         request = ListTransactionsRequest(
             state_filters=list(states),
             producer_id_filters=list(producer_ids),
             duration_filter=duration_ms,
             transactional_id_pattern=pattern,
         )
-        lowest = 1 if duration_ms >= 0 else 0
+        found = await self._transactions_by_broker(self._deadline(api_timeout_ms), request)
+        listed = chain.from_iterable(found.results("ListTransactions").values())
+        return sorted(each for each in listed if not pattern or re.fullmatch(pattern, each.transactional_id))
 
-        async def ask(node: int) -> list[TransactionListing]:
-            return await self._list_one(node, request, lowest, deadline_ms)
+    async def _transactions_by_broker(
+        self,
+        deadline_ms: int,
+        request: ListTransactionsRequest,
+        away: Mapping[int, KafkaError] | None = None,
+    ) -> Outcomes[int]:
+        """Return lists of TransactionListing by broker id. Results and errors are those of `_of_each_broker`."""
+        lowest = 1 if request.duration_filter >= 0 else 0
 
-        listed = await self._of_each_broker("ListTransactions", TRANSACTION_STATE, ask, deadline_ms)
-        if pattern:
-            listed = [transaction for transaction in listed if re.fullmatch(pattern, transaction.transactional_id)]
-        return sorted(listed)
+        async def ask(node: int, until_ms: int) -> list[TransactionListing]:
+            reply: ListTransactionsResponse = await self._ask_once(node, request, (lowest, 2), until_ms)
+            if reply.error_code != 0:
+                raise error_for(reply.error_code, f"ListTransactions of broker {node}")
+            return [
+                TransactionListing(each.transactional_id, each.producer_id, each.transaction_state)
+                for each in reply.transaction_states
+            ]
 
-    async def _list_one(
-        self, node_id: int, request: ListTransactionsRequest, lowest: int, deadline_ms: int
-    ) -> list[TransactionListing]:
-        reply: ListTransactionsResponse = await self._ask_once(node_id, request, (lowest, 2), deadline_ms)
-        if reply.error_code != 0:
-            raise error_for(reply.error_code, f"ListTransactions of broker {node_id}")
-        return [
-            TransactionListing(transaction.transactional_id, transaction.producer_id, transaction.transaction_state)
-            for transaction in reply.transaction_states
-        ]
+        return await self._of_each_broker("ListTransactions", TRANSACTION_STATE, ask, deadline_ms, away)
 
     async def describe_transactions(
         self, transactional_ids: Sequence[str], *, api_timeout_ms: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import chain
 from typing import Any, Final
 
 from fencepost.client.admin.configs import ConfigChange, ConfigOperation
@@ -25,6 +26,7 @@ from fencepost.compat.confluent_kafka.admin_security import SecurityCalls
 from fencepost.compat.confluent_kafka.admin_values import (
     ConfigResource,
     ConsumerGroupTopicPartitions,
+    ListConsumerGroupsResult,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -218,18 +220,23 @@ class AdminClient(SecurityCalls):
         states: Iterable[ConsumerGroupState] | None = None,
         types: Iterable[ConsumerGroupType] | None = None,
     ) -> Future[Any]:
-        """List groups. The future has a ListConsumerGroupsResult."""
+        """List groups. The future has a ListConsumerGroupsResult, with the errors of brokers that do not answer."""
         client, limit_ms = self._open(), limit_of(request_timeout)
         for each in (*(states or ()), *(types or ())):
             if not isinstance(each, (ConsumerGroupState, ConsumerGroupType)):
                 raise TypeError(f"states and types have members of their enumerations, not {each!r:.80}")
         wanted_states = [results.STATE_NAMES[state] for state in states or ()]
         wanted_types = [kind.name.lower() for kind in types or ()]
-        return self._one(
-            lambda: results.listed(
-                client.list_groups(states=wanted_states, types=wanted_types, api_timeout_ms=limit_ms)
-            )
-        )
+
+        def call() -> ListConsumerGroupsResult:
+            try:
+                return results.listed(
+                    client.list_groups(states=wanted_states, types=wanted_types, api_timeout_ms=limit_ms)
+                )
+            except ItemsFailedError as error:
+                return results.listed(sorted(chain.from_iterable(error.results.values())), error.errors.values())
+
+        return self._one(call)
 
     def describe_consumer_groups(
         self,

@@ -33,8 +33,9 @@ from fencepost.compat.confluent_kafka.admin_values import (
     TopicPartitionInfo,
     Uuid,
 )
+from fencepost.compat.confluent_kafka.base.errors import KafkaException, error_of
 from fencepost.compat.confluent_kafka.base.values import TopicPartition
-from fencepost.errors import error_for
+from fencepost.errors import KafkaError, error_for
 from fencepost.protocol.codes import ErrorCode
 
 STATE_NAMES: Final = {
@@ -106,8 +107,8 @@ def _config_entry(entry: OurEntry) -> ConfigEntry:
     return ConfigEntry(entry.name, entry.value, source, entry.is_read_only, entry.is_default, entry.is_sensitive)
 
 
-def listed(groups: Iterable[GroupListing]) -> ListConsumerGroupsResult:
-    """Convert listed groups. Groups of other clients than consumers are left out."""
+def listed(groups: Iterable[GroupListing], errors: Iterable[KafkaError] = ()) -> ListConsumerGroupsResult:
+    """Convert listed groups, and errors of brokers. Groups of other clients than consumers are left out."""
     return ListConsumerGroupsResult(
         [
             ConsumerGroupListing(
@@ -118,7 +119,8 @@ def listed(groups: Iterable[GroupListing]) -> ListConsumerGroupsResult:
             )
             for each in groups
             if each.protocol_type in ("", _CONSUMERS)
-        ]
+        ],
+        [KafkaException(error_of(each)) for each in errors],
     )
 
 

@@ -286,7 +286,7 @@ class ConsumerGroupListing:
 
 @dataclass
 class ListConsumerGroupsResult:
-    """Listed groups. `errors` is empty, because an error of a broker fails the call."""
+    """Listed groups, and the errors of brokers that did not answer in time."""
 
     valid: list[ConsumerGroupListing] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
