@@ -8,19 +8,30 @@ Fencepost's broker has one node. There these findings are absent, or arise in an
 | FP101 for one of several brokers | none: without it nobody answers, which is FP101 for the address |
 | FP102, FP203 | none: its only replica is in sync, and with it the broker is away |
 | FP201 | none: a partition whose log cannot be opened keeps its leader, which answers KAFKA_STORAGE_ERROR |
+| FP202 | none: no partition needs more in-sync replicas than it has replicas |
+| FP301, FP302 | a request that fails: `test_diagnosis.py`; the topics of its coordinators need one replica |
+| FP303 | a request that fails: `test_diagnosis.py`; it has read these topics before it answers |
 | FP404 | a disk that refuses the marker: `test_diagnosis_alone.py` |
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 import fencepost
+from fencepost.cli.diagnosis.examiner import Examiner
 from fencepost.cli.ui.cluster_monitor import ClusterMonitor
 from fencepost.client.admin.topics import NewTopic
+from fencepost.client.diagnosis.diagnosing import diagnose
+from fencepost.errors import ItemsFailedError
 from fencepost.protocol.logs.partitioning import coordinator_partition
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
 from tests.support.commands import Commands
 from tests.support.diagnosis_reports import Findings, codes_in, doctor, page_of, shown
@@ -157,24 +168,113 @@ def values(cluster: ApacheKafkaCluster, topic: str) -> list[bytes | None]:
         ]
 
 
+def a_name_for(node: int, admin: fencepost.Admin, topic: str, prefix: str) -> str:
+    """A group or transactional id whose coordinator is on this node."""
+    places = admin.describe_topics([topic])[topic].partitions
+    names = (f"{prefix}-{number}" for number in itertools.count())
+    return next(name for name in names if places[coordinator_partition(name, len(places))].leader == node)
+
+
+class Named(NamedTuple):
+    """A group and a transactional id of each of two nodes."""
+
+    groups: dict[int, str]
+    ids: dict[int, str]
+
+
+def named(admin: fencepost.Admin, *nodes: int) -> Named:
+    admin.create_topic("t", 1, exist_ok=True)
+    admin.alter_group_offsets("any", {("t", 0): 0})
+    admin.init_producer_id("any")
+    groups = {node: a_name_for(node, admin, "__consumer_offsets", "g") for node in nodes}
+    ids = {node: a_name_for(node, admin, "__transaction_state", "x") for node in nodes}
+    for group in groups.values():
+        admin.alter_group_offsets(group, {("t", 0): 0})
+    for transactional_id in ids.values():
+        admin.init_producer_id(transactional_id)
+    return Named(groups, ids)
+
+
 def test_a_node_that_hangs(
-    cluster: ApacheKafkaCluster, run: Commands, page: ClusterMonitor, capsys: pytest.CaptureFixture[str]
+    cluster: ApacheKafkaCluster, page: ClusterMonitor, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The others answer. Lists of groups and transactions need every node, so a part stays unknown."""
+    """The others answer. What only this node knows stays unknown, and is named."""
     with fencepost.Admin(cluster.bootstrap_servers) as admin:
         hanging = follower(cluster, admin)
+        away, there = hanging.node_id, next(node.node_id for node in cluster.nodes if node is not hanging)
+        groups = named(admin, away, there).groups
         assert hanging.pid is not None
         until(lambda: page.view("overview", {})["view"] != {})
         with standing_still(hanging.pid):
             found = errors_of(cluster, capsys)
-            assert found["FP101", str(hanging.node_id)]["words"].startswith("it does not answer: ")
+            assert found["FP101", str(away)]["words"].startswith("it does not answer: ")
             assert [code for code, _ in found if code == "FP101"] == ["FP101"]
-            unknown = {name for code, name in found if code == "FP001"}
-            assert {"groups", "transactions"} <= unknown
-            assert found["FP001", "groups"]["severity"] == "unknown"
-            assert found["FP001", "groups"]["words"].startswith("groups: not known: ListGroups: ")
+            for part in ("groups", "transactions"):
+                assert found["FP001", part]["severity"] == "unknown"
+                assert found["FP001", part]["words"].startswith(f"{part} whose coordinator is broker {away}: not known")
             assert "run the command again" in found["FP001", "groups"]["action"]
             until(lambda: ("FP001", "groups") in shown(page), within_s=120)
             assert count(page, "FP001") > 0
-            assert "did not answer" in run("groups", "list", status=1) + run.error
+            until(lambda: groups[there] in {row["name"] for row in page.view("groups", {})["view"]["rows"]})
         until(lambda: ("FP001", "groups") not in shown(page), within_s=120)
+
+
+def test_lists_without_a_node_that_hangs(
+    cluster: ApacheKafkaCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "quick.properties").write_text("default.api.timeout.ms=4000\n")
+    run = Commands(cluster.bootstrap_servers, capsys, "--command-config", str(tmp_path / "quick.properties"))
+    with fencepost.Admin(cluster.bootstrap_servers) as admin:
+        hanging = follower(cluster, admin)
+        away, there = hanging.node_id, next(node.node_id for node in cluster.nodes if node is not hanging)
+        (groups, ids) = named(admin, away, there)
+        absent, known_absent = (a_name_for(node, admin, "__consumer_offsets", "absent") for node in (away, there))
+        assert hanging.pid is not None
+        with standing_still(hanging.pid):
+            with pytest.raises(ItemsFailedError, match="ListGroups: 1 of 3 failed") as failed:
+                admin.list_groups(api_timeout_ms=8_000)
+            assert set(failed.value.errors) == {away}
+            assert groups[there] in {each.group_id for each in failed.value.results[there]}
+
+            listed = [line.split()[0] for line in run("groups", "list", status=1).splitlines()[1:]]
+            assert groups[there] in listed
+            assert groups[away] not in listed
+            assert f"the list is not complete: groups whose coordinator is broker {away}: not known: " in run.error
+            run("groups", "describe", absent, status=1)
+            assert "there is no group" not in run.error, "only the node that hangs knows"
+            run("groups", "describe", known_absent, status=1)
+            assert "there is no group" in run.error
+            run("groups", "delete", absent, "--yes", status=1)
+            assert "there is no group" not in run.error
+        # It must not stand still for so long that it leaves the cluster.
+        until(lambda: {*groups.values()} <= {each.group_id for each in admin.list_groups()}, within_s=120)
+        with standing_still(hanging.pid):
+            assert run("groups", "describe", groups[there]).startswith(f"{groups[there]}: ")
+        until(lambda: {*groups.values()} <= {each.group_id for each in admin.list_groups()}, within_s=120)
+        with standing_still(hanging.pid):
+            listed = [line.partition(" ")[0] for line in run("transactions", "list", "--all", status=1).splitlines()]
+            assert ids[there] in listed
+            assert ids[away] not in listed
+            missing = f"the list is not complete: transactions whose coordinator is broker {away}: not known: "
+            assert missing in run.error
+
+
+def test_a_node_that_hangs_in_the_middle(cluster: ApacheKafkaCluster) -> None:
+    """It answers the first question, and none of the coordinators'."""
+    with (
+        fencepost.Admin(cluster.bootstrap_servers) as admin,
+        Examiner({"bootstrap.servers": cluster.bootstrap_servers}, DEFAULT_TOPIC, 20.0) as examiner,
+        ExitStack() as stack,
+    ):
+        admin.init_producer_id("any")
+        hanging = follower(cluster, admin)
+        pid = hanging.pid
+        assert pid is not None
+
+        def stop(step: str) -> None:
+            if step == "asking the coordinators":
+                stack.enter_context(standing_still(pid))
+
+        found = diagnose(examiner.collect(progress=stop))
+        assert [each.name for each in found if each.code == "FP101"] == [str(hanging.node_id)]
+        assert "transactions" in {each.name for each in found if each.code == "FP001"}

@@ -1,17 +1,37 @@
-"""Empty lists: tell a principal without rights from a cluster without objects."""
+"""Empty and incomplete lists: rights are missing, or coordinators do not answer or cannot exist."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, NoReturn
+import sys
+from collections.abc import Callable, Coroutine, Iterable
+from itertools import chain
+from typing import Any, Final, NoReturn, TypeVar
 
 from fencepost.cli.cluster_settings import PATIENCE_MS
+from fencepost.cli.diagnosis.finding_text import lines_of
 from fencepost.cli.output import refuse
+from fencepost.cli.printable import printable
 from fencepost.client.blocking import Admin
+from fencepost.client.diagnosis.calls import DiagnosisCalls
+from fencepost.client.diagnosis.cluster_rules import unanswered_finding, uncreated_finding
+from fencepost.client.diagnosis.collecting import unanswered_lists
+from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS
+from fencepost.client.diagnosis.findings import Finding
 from fencepost.client.diagnosis.visibility import VisibilityCalls
 from fencepost.client.net.cluster import Cluster
+from fencepost.errors import AuthorizationError, ItemsFailedError
 
-__all__ = ["check_visible", "hides", "refuse_hidden"]
+__all__ = [
+    "check_visible",
+    "hides",
+    "impossible_topic",
+    "listed",
+    "print_problem",
+    "refuse_hidden",
+    "refuse_incomplete",
+]
+
+T = TypeVar("T")
 
 _HIDES: Final[dict[str, Callable[[VisibilityCalls, int], Coroutine[Any, Any, bool]]]] = {
     "topic": VisibilityCalls.hides_topics,
@@ -35,3 +55,49 @@ def check_visible(admin: Admin, kind: str) -> None:
 def refuse_hidden(kind: str) -> NoReturn:
     """Exit with status 1: no object of this kind is visible."""
     refuse(f"no {kind} is visible to this principal: there is none, or DESCRIBE on all {kind}s is missing (FP002)")
+
+
+def listed(ask: Callable[[], list[T]], part: str) -> tuple[list[T], list[Finding]]:
+    """Return the objects of the coordinators that answer, and the findings about the others. Raises KafkaError.
+
+    Args:
+        ask: Lists the objects; it raises ItemsFailedError if some brokers do not answer.
+        part: Key of COORDINATOR_TOPICS.
+    """
+    try:
+        return ask(), []
+    except ItemsFailedError as error:
+        found: list[Any] = sorted(chain.from_iterable(error.results.values()))
+        return found, list(map(unanswered_finding, unanswered_lists(part, error.errors)))
+
+
+def impossible_topic(admin: Admin, part: str) -> Finding | None:
+    """Return a finding if the brokers cannot create the topic of the coordinators. Called for an empty list.
+
+    Return None if this principal may not ask. Raises KafkaError.
+    """
+    try:
+        return admin._run(lambda core: _impossible_topic(core.cluster, part))
+    except AuthorizationError:
+        return None
+
+
+async def _impossible_topic(cluster: Cluster, part: str) -> Finding | None:
+    limit_ms = int(PATIENCE_MS)
+    calls = DiagnosisCalls(cluster, limit_ms)
+    nodes = [node.id for node in (await calls.describe_cluster(api_timeout_ms=limit_ms)).brokers]
+    found = await calls.uncreated(COORDINATOR_TOPICS[part], nodes, limit_ms)
+    return None if found is None else uncreated_finding(part, found)
+
+
+def refuse_incomplete(findings: Iterable[Finding]) -> NoReturn:
+    """Exit with status 1: the list is not complete."""
+    sys.stdout.flush()
+    refuse("\n".join(f"the list is not complete: {each.words} ({each.code})" for each in findings))
+
+
+def print_problem(finding: Finding) -> None:
+    """Print a finding on standard error."""
+    sys.stdout.flush()
+    for line in lines_of(finding, 0):
+        sys.stderr.write(f"{printable(line)}\n")

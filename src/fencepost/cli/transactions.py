@@ -20,7 +20,7 @@ from fencepost.cli.cluster_settings import (
 from fencepost.cli.diagnosis.finding_text import as_value, lines_of
 from fencepost.cli.ending import Consent, age_words, end_open, ending_of, lost_parts
 from fencepost.cli.hanging import find_hanging
-from fencepost.cli.hidden import refuse_hidden
+from fencepost.cli.hidden import listed, refuse_hidden, refuse_incomplete
 from fencepost.cli.names import in_utf8, named, noted, topic_named
 from fencepost.cli.output import (
     Json,
@@ -87,22 +87,22 @@ def list_(
     """List open transactions, their role in Spark sinks, and every partition whose committed readers are blocked.
 
     The findings below the tables are those of `fencepost doctor`. Brokers leave out what this principal may not
-    describe. Then FP002 is among the findings.
+    describe. Then FP002 is among the findings. If a coordinator does not answer, the command lists the transactions of
+    the others, and names the coordinator.
 
-    Status: 0 done; 1 not done, or nothing is visible to this principal; 2 invalid arguments.
+    Status: 0 done; 1 not done, the list is not complete, or nothing is visible to this principal; 2 invalid arguments.
 
     Example: fencepost transactions list --topic orders
     """
     with failures_reported():
         session = open_session(bootstrap_servers, command_config, decision_topic)
-        listed = session.listed(() if every else OPEN_STATES)
-        found = session.describe(
-            [transaction.transactional_id for transaction in listed if transaction.transactional_id.startswith(prefix)]
-        )
+        shown, missing = listed(lambda: session.listed(() if every else OPEN_STATES), "transactions")
+        ids = [each.transactional_id for each in shown if each.transactional_id.startswith(prefix)]
+        found = session.describe(ids)
         session.topics(topic or ())
-        snapshot = session.collect(("topics", "transactions", "rights"))
+        snapshot = session.collect(("topics", "transactions", "rights", "coordinators"))
         facts = [session.facts(transaction) for transaction in found]
-        is_hidden = not snapshot.listed and session.hides_transactions()
+        is_hidden = not snapshot.listed and not missing and session.hides_transactions()
     chosen, held = set(topic or ()), list(held_back(snapshot).values())
     if chosen:
         held = [each for each in held if each.partition.topic in chosen]
@@ -130,6 +130,8 @@ def list_(
                 print_line(line)
     if is_hidden:
         refuse_hidden("transactional id")
+    if missing:
+        refuse_incomplete(missing)
 
 
 def _print_listed(
@@ -369,13 +371,13 @@ def finish_flink(
     """
     with failures_reported():
         session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
-        listed = [each for each in session.listed(()) if takeover.parse_flink(prefix, each.transactional_id)]
-        if not listed:
+        own = [each for each in session.listed(()) if takeover.parse_flink(prefix, each.transactional_id)]
+        if not own:
             refuse(
                 f"the cluster shows no transactional id {prefix}-SUBTASK-CHECKPOINT: the prefix is wrong, this "
                 "principal may not describe them, or they have expired; nothing was changed"
             )
-        ongoing = [each.transactional_id for each in listed if each.state == "Ongoing"]
+        ongoing = [each.transactional_id for each in own if each.state == "Ongoing"]
         to_commit, to_abort = takeover.judge(prefix, ongoing, checkpoint)
         reason = takeover.doubt([*to_commit, *to_abort], checkpoint)
         if reason and not named_by_checkpoint:

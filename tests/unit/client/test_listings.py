@@ -9,7 +9,9 @@ import pytest
 from fencepost.client.admin.base import NO_LEADER
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.admin.groups import GroupListing
+from fencepost.client.admin.items import Outcomes
 from fencepost.client.admin.transactions import TransactionListing
+from fencepost.client.diagnosis.calls import DiagnosisCalls
 from fencepost.errors import AuthorizationError, DisconnectedError, ItemsFailedError, KafkaTimeoutError
 from fencepost.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 from fencepost.protocol.messages.list_transactions import ListTransactionsResponse, TransactionState
@@ -108,6 +110,19 @@ def test_a_broker_that_does_not_answer_is_named_and_the_others_are_listed() -> N
         listed(broker, 5_000)
     assert failed.value.results == {1: [FOUND]}
     assert isinstance(failed.value.errors[2], DisconnectedError)
+
+
+def test_brokers_that_are_away_are_not_asked() -> None:
+    broker, away = Brokers(((1, 2), ((1, 4), (2, 5)))), {2: DisconnectedError("it does not answer")}
+    found: list[Outcomes[int]] = []
+
+    async def body(world: World) -> None:
+        found.append(await DiagnosisCalls(world.cluster()).transactions_by_broker(away, 60_000))
+
+    broker.scripts[LIST_TRANSACTIONS] = [finds_it]
+    run(body, broker)
+    assert (found[0].done, found[0].failed) == ({1: [FOUND]}, away)
+    assert len(broker.asked(LIST_TRANSACTIONS)) == 1
 
 
 def test_a_refusal_is_no_missing_answer() -> None:

@@ -20,7 +20,7 @@ from fencepost.cli.cluster_settings import (
 )
 from fencepost.cli.diagnosis.examiner import Examiner
 from fencepost.cli.diagnosis.finding_text import as_value, lines_of
-from fencepost.cli.hidden import check_visible
+from fencepost.cli.hidden import check_visible, impossible_topic, listed, print_problem, refuse_incomplete
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import (
     Json,
@@ -86,22 +86,28 @@ def list_(
 ) -> None:
     """List all groups with type and state.
 
-    Status: 0 done; 1 not done, or no group is visible to this principal; 2 invalid arguments.
+    If a coordinator does not answer, the command lists the groups of the others, and names the coordinator.
+
+    Status: 0 done; 1 not done, the list is not complete, or no group is visible to this principal; 2 invalid arguments.
 
     Example: fencepost groups list --state Stable
     """
     with connected(bootstrap_servers, command_config) as admin:
-        found = admin.list_groups(states=state or ())
-        if not found:
+        found, missing = listed(lambda: admin.list_groups(states=state or ()), "groups")
+        if not found and not missing:
             check_visible(admin, "group")
+        impossible = None if found or missing else impossible_topic(admin, "groups")
     if as_json:
         print_json(
             [{"group": listing.group_id, "type": listing.group_type, "state": listing.state} for listing in found]
         )
-        return
-    print_table(
-        [("GROUP", "TYPE", "STATE"), *((listing.group_id, listing.group_type, listing.state) for listing in found)]
-    )
+    else:
+        rows = [(listing.group_id, listing.group_type, listing.state) for listing in found]
+        print_table([("GROUP", "TYPE", "STATE"), *rows])
+    if impossible is not None:
+        print_problem(impossible)
+    if missing:
+        refuse_incomplete(missing)
 
 
 @groups.command()
@@ -179,15 +185,22 @@ def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> tuple[int, 
 
 def _known(admin: Admin, group: str) -> tuple[GroupDescription, str]:
     """Return the group and its type. Exits with status 1 if it does not exist."""
-    listed = [listing for listing in admin.list_groups() if listing.group_id == group]
-    if not listed:
+    found, _ = listed(admin.list_groups, "groups")
+    kinds = [listing.group_type.lower() for listing in found if listing.group_id == group]
+    if not kinds:
+        if not found and (impossible := impossible_topic(admin, "groups")) is not None:
+            print_problem(impossible)
+            raise typer.Exit(1)
         _ask(admin, [group])
         refuse(f"there is no group {group!r}")
-    return admin.describe_group(group), listed[0].group_type.lower()
+    return admin.describe_group(group), kinds[0]
 
 
 def _ask(admin: Admin, missing: Sequence[str]) -> None:
-    """Raise KafkaError for groups that this principal may not describe, because the list omits them silently."""
+    """Raise KafkaError for groups that the list omits silently.
+
+    This principal may not describe them, or their coordinator does not answer.
+    """
     for group in missing:
         admin.describe_group(group)
 
@@ -377,7 +390,7 @@ def delete(
     Example: fencepost groups delete billing-test --yes
     """
     with connected(bootstrap_servers, command_config) as admin:
-        known = {listing.group_id for listing in admin.list_groups()}
+        known = {listing.group_id for listing in listed(admin.list_groups, "groups")[0]}
         missing = [name for name in group if name not in known]
         if missing:
             _ask(admin, missing)

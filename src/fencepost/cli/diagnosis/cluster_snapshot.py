@@ -9,7 +9,8 @@ from typing import Final, TypeVar
 from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
-from fencepost.client.diagnosis.collecting import QUICK, SLOW, CollectionLimits, Collector, DiagnosisCalls, checked
+from fencepost.client.diagnosis.calls import DiagnosisCalls
+from fencepost.client.diagnosis.collecting import QUICK, SLOW, CollectionLimits, Collector, checked
 from fencepost.client.diagnosis.facts import Facts, SinkBatch, UnansweredQuestion, unknown_of
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.net.tasks import gather
@@ -37,7 +38,7 @@ MOST_PLACES: Final = 50  # partitions of one transaction whose producers are des
 SLOW_EVERY_MS: Final = 30_000
 SLOW_FIELDS: Final = (
     *("silent", "throttled", "log_dirs", "least_in_sync", "clock_ahead_ms", "features", "fences_by_group", "rights"),
-    *("hidden", "certificates", "damaged"),
+    *("hidden", "certificates", "damaged", "uncreated", "limits_in_sync"),
 )
 
 T = TypeVar("T")

@@ -527,6 +527,6 @@ def envelope(watch: ClusterWatch, now_ms: int) -> Document:
         "seen_ms": None if snapshot is None else snapshot.at_ms,
         "away": watch.away,
         "problems": [
-            {"part": each.part, "reason": each.reason} for each in (() if snapshot is None else snapshot.unknown)
+            {"part": each.name, "reason": each.reason} for each in (() if snapshot is None else snapshot.unknown)
         ],
     }

@@ -149,14 +149,16 @@ class ClusterWatch:
         self.snapshot, self.away = snapshot, None
         if snapshot.knows("topics"):
             self._take_ends(snapshot)
-        if snapshot.knows("groups"):
+        if snapshot.groups or snapshot.knows("groups"):
             known = {group.group_id for group in snapshot.groups}
+            if not snapshot.knows("groups"):  # only some coordinators have answered
+                known |= {*self.committed, *self.shared}
             self.committed = {
                 group: at for group, at in {**self.committed, **snapshot.committed}.items() if group in known
             }
             self.shared = {group: at for group, at in {**self.shared, **snapshot.shared}.items() if group in known}
             self._take_lags(snapshot, known)
-        if snapshot.knows("transactions"):
+        if snapshot.listed or snapshot.knows("transactions"):
             self._take_transactions(snapshot)
         if snapshot.knows("sinks"):
             self._take_decisions(snapshot)
@@ -216,7 +218,7 @@ class ClusterWatch:
     def _take_transactions(self, snapshot: ClusterSnapshot) -> None:
         listed = {each.transactional_id: each for each in snapshot.listed}
         for transactional_id, history in self.histories.items():
-            if transactional_id not in listed and history.state != "gone":
+            if transactional_id not in listed and history.state != "gone" and snapshot.knows("transactions"):
                 history.state = "gone"
                 history.events.append(ActivityEntry(snapshot.at_ms, "the brokers know this id no more"))
         for transactional_id, listing in listed.items():

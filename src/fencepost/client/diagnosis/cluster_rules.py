@@ -8,13 +8,13 @@ from typing import Final
 
 from fencepost.client.admin.logs import LogDir
 from fencepost.client.admin.topics import TopicDescription
+from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, UncreatedTopic
 from fencepost.client.diagnosis.facts import COORDINATED, Facts, FailureKind, UnansweredQuestion
 from fencepost.client.diagnosis.findings import Finding, ObjectKind
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.protocol.codes import describe
-from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
-__all__ = ["cluster_findings"]
+__all__ = ["cluster_findings", "unanswered_finding", "uncreated_finding"]
 
 MOST_NAMED: Final = 3
 
@@ -29,6 +29,7 @@ _RIGHTS: Final = {  # by the first word of the part; brokers' errors do not name
     "disks": "DESCRIBE on the cluster",
     "settings": "DESCRIBE_CONFIGS on the topics",
     "records": "READ on the topics of the groups that are behind",
+    "coordinators": "DESCRIBE_CONFIGS on the cluster",
     "sinks": "DESCRIBE and READ on the decision topic",
     "groups": "DESCRIBE on the groups and their topics",
 }
@@ -47,10 +48,10 @@ def cluster_findings(facts: Facts, limits: Limits) -> Iterator[Finding]:
         yield from _log_dir(log_dir, limits)
     yield from _connections(facts, limits)
     for name, topic in facts.topics.items():
-        yield from _partitions(topic, facts.least_in_sync.get(name))
-    first: dict[tuple[str, str], Finding] = {}  # the first of several requests to the same coordinator
-    for each in facts.unknown:
-        finding = _unanswered(each)
+        yield from _partitions(topic, facts.least_in_sync.get(name, 0), limited=facts.limits_in_sync is not False)
+    first: dict[tuple[str, str], Finding] = {}  # the first of several about the same coordinator
+    impossible = [uncreated_finding(part, each) for part, each in facts.uncreated.items()]
+    for finding in (*filter(None, impossible), *map(unanswered_finding, facts.unknown)):
         first.setdefault((finding.code, finding.name), finding)
     yield from first.values()
 
@@ -127,7 +128,8 @@ def _connections(facts: Facts, limits: Limits) -> Iterator[Finding]:
         yield Finding("FP109", ObjectKind.CLUSTER, "features", words, action=action)
 
 
-def _partitions(topic: TopicDescription, least: int | None) -> Iterator[Finding]:
+def _partitions(topic: TopicDescription, least: int, *, limited: bool) -> Iterator[Finding]:
+    """Yield the findings about a topic. `limited`: no partition needs more in-sync replicas than it has replicas."""
     total, name = len(topic.partitions), topic.name
     leaderless = [number for number, at in topic.partitions.items() if at.leader < 0]
     if leaderless:
@@ -135,7 +137,9 @@ def _partitions(topic: TopicDescription, least: int | None) -> Iterator[Finding]
         action = f"start the brokers that have their replicas: fencepost topics describe {name}"
         yield Finding("FP201", ObjectKind.TOPIC, name, words, None, ("all readers and writers of them",), action)
     led = {number: at for number, at in topic.partitions.items() if at.leader >= 0}
-    below = [number for number, at in led.items() if least is not None and len(at.in_sync) < least]
+    below = [
+        number for number, at in led.items() if len(at.in_sync) < (min(least, len(at.replicas)) if limited else least)
+    ]
     if below:
         words = (
             f"{_some(name, below)}: {len(below)} of {total} partitions have fewer in-sync replicas than "
@@ -156,13 +160,39 @@ def _some(topic: str, numbers: Sequence[int]) -> str:
     return ", ".join(names) + (", ..." if len(numbers) > MOST_NAMED else "")
 
 
-def _unanswered(each: UnansweredQuestion) -> Finding:
+def uncreated_finding(part: str, found: UncreatedTopic) -> Finding | None:
+    """Return a finding if the brokers cannot create the topic of a coordinator, or could not write to it."""
+    topic, brokers = COORDINATOR_TOPICS[part], f"{found.brokers} broker{'' if found.brokers == 1 else 's'}"
+    replicas, in_sync = f"{topic.replicas}={found.replicas}", f"{topic.in_sync}={found.in_sync}"
+    least = max(found.replicas, found.in_sync)
+    if found.replicas > found.brokers:
+        reason = f"brokers cannot create it with {replicas}, because the cluster has {brokers}"
+    elif found.in_sync > found.replicas:
+        reason = f"coordinators could not write to it with {in_sync} and {replicas}"
+    else:
+        return None
+    if least <= found.brokers:
+        change = f"set {topic.replicas} to {least}"
+    elif found.replicas > found.brokers:
+        asked = {topic.replicas: found.replicas, topic.in_sync: found.in_sync}
+        names = " and ".join(name for name, count in asked.items() if count > found.brokers)
+        change = f"add brokers until there are {least}, or set {names} to {found.brokers}"
+    else:
+        change = f"set {topic.in_sync} to {found.replicas}"
+    words = f"the coordinator of {part} is not available: {topic.name} does not exist, and {reason}"
+    action = f"{change} on every broker and restart it"
+    return Finding(_NO_COORDINATOR[part], ObjectKind.CLUSTER, part, words, None, (_HELD_BY_COORDINATOR[part],), action)
+
+
+def unanswered_finding(each: UnansweredQuestion) -> Finding:
+    """Return the finding about a request without a result."""
     coordinated = COORDINATED.get(each.part)
     if coordinated is not None and each.failure_kind in (FailureKind.NO_COORDINATOR, FailureKind.LOADING):
         code = "FP303" if each.failure_kind is FailureKind.LOADING else _NO_COORDINATOR[coordinated]
         state = "is loading" if each.failure_kind is FailureKind.LOADING else "is not available"
-        topic = TRANSACTION_STATE if coordinated == "transactions" else CONSUMER_OFFSETS
-        words = f"the coordinator of {coordinated} {state}: {each.reason}"
+        topic = COORDINATOR_TOPICS[coordinated].name
+        some = "some " if each.which else ""
+        words = f"the coordinator of {some}{coordinated} {state}: {each.reason}"
         action = f"fencepost topics describe {topic}, then start the brokers that have its replicas"
         if each.failure_kind is FailureKind.LOADING:
             action = "wait until it has read its topic; clients retry by themselves"
@@ -177,4 +207,6 @@ def _unanswered(each: UnansweredQuestion) -> Finding:
         holders = each.part == "transactions that hold readers back"
         right = _READ_TO_FIND_HOLDERS if holders else _RIGHTS.get(each.part.partition(" ")[0])
         action = action if right is None else f"use a principal with {right}"
-    return Finding(code, ObjectKind.CLUSTER, each.part, f"{each.part}: not known: {each.reason}", action=action)
+    return Finding(
+        code, ObjectKind.CLUSTER, each.part, f"{each.part}{each.which}: not known: {each.reason}", action=action
+    )

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, TypeVar
 
-from fencepost.client.admin.configs import AdminConfigs, ConfigResource
-from fencepost.client.admin.group_descriptions import AdminGroupDescriptions, GroupDescription
-from fencepost.client.admin.groups import AdminGroups, GroupListing
+from fencepost.client.admin.base import NO_LEADER
+from fencepost.client.admin.group_descriptions import GroupDescription
+from fencepost.client.admin.groups import GroupListing
 from fencepost.client.admin.hanging import hanging_of
-from fencepost.client.admin.logs import AdminLogs, LogDir
-from fencepost.client.admin.placement import AdminPlacement
-from fencepost.client.admin.share_offsets import AdminShareOffsets, ShareOffset
+from fencepost.client.admin.logs import LogDir
+from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
-from fencepost.client.admin.transactions import AdminTransactions, ProducerDescription, TransactionDescription
+from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
+from fencepost.client.diagnosis.calls import DiagnosisCalls
+from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, UncreatedTopic
 from fencepost.client.diagnosis.facts import Ends, Facts, FailureKind, UnansweredQuestion, UnreadableRecords, unknown_of
 from fencepost.client.diagnosis.group_rules import REBALANCING
 from fencepost.client.diagnosis.holding import OPEN_STATES
 from fencepost.client.diagnosis.reading import damage_at
-from fencepost.client.diagnosis.visibility import VisibilityCalls
-from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, AnyNode, CoordinatorKind
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import Isolation, TopicPartition
-from fencepost.errors import AuthorizationError, DisconnectedError, KafkaError, KafkaTimeoutError
-from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
-from fencepost.protocol.messages.metadata import MetadataRequest
+from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError
 
-__all__ = ["AWAY", "QUICK", "SLOW", "CollectionLimits", "Collector", "DiagnosisCalls", "Rotation"]
+__all__ = ["AWAY", "QUICK", "SLOW", "CollectionLimits", "Collector", "Rotation", "unanswered_lists"]
 
 AWAY: Final = (KafkaTimeoutError, DisconnectedError)
 """Errors of brokers that cannot be reached, as opposed to a refusal."""
@@ -37,61 +35,8 @@ QUICK: Final = ("topics", "groups", "transactions")
 SLOW: Final = ("brokers", "settings", "disks", "clock", "features", "rights", "coordinators", "records")
 MOST_PING_MS: Final = 5_000
 LEAST_PING_MS: Final = 1_000  # also when the time of the collection is up
-PING_LANE: Final = "ping"
-MOST_TOPICS: Final = 500  # maximum number in one DescribeConfigs request
 
 T = TypeVar("T")
-
-
-class DiagnosisCalls(
-    VisibilityCalls,
-    AdminConfigs,
-    AdminLogs,
-    AdminGroups,
-    AdminGroupDescriptions,
-    AdminShareOffsets,
-    AdminPlacement,
-    AdminTransactions,
-):
-    """Calls for the facts of a diagnosis."""
-
-    async def ping(self, api_timeout_ms: int) -> None:
-        """Request metadata of no topic from any broker. Raises KafkaError if none answers.
-
-        The request has a connection of its own, because it would wait behind a request that a broker does not answer.
-        """
-        await self.cluster.call(
-            AnyNode(),
-            MetadataRequest(topics=[], allow_auto_topic_creation=False),
-            (LOWEST_METADATA, HIGHEST_METADATA),
-            deadline_ms=self._deadline(api_timeout_ms),
-            code_of=lambda _: 0,
-            lane=PING_LANE,
-        )
-
-    async def throttle_of(self, node: int, api_timeout_ms: int) -> int:
-        """Request metadata of no topic from one broker. Return its throttle time in ms. Raises KafkaError."""
-        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-        versions = (LOWEST_METADATA, HIGHEST_METADATA)
-        reply = await self._ask_once(node, request, versions, self._deadline(api_timeout_ms))
-        return int(reply.throttle_time_ms)
-
-    async def least_in_sync(
-        self, topics: Sequence[str], api_timeout_ms: int
-    ) -> tuple[dict[str, int], AuthorizationError | None]:
-        """Return min.insync.replicas by topic, and the first refusal. Raises KafkaError."""
-        deadline_ms, found = self._deadline(api_timeout_ms), {}
-        refusal: AuthorizationError | None = None
-        for begin in range(0, len(topics), MOST_TOPICS):
-            resources = {ConfigResource(name): ["min.insync.replicas"] for name in topics[begin : begin + MOST_TOPICS]}
-            outcomes = await self._entries_of(resources, deadline_ms, documentation=False)
-            for resource, entries in outcomes.done.items():
-                for entry in entries.values():
-                    if entry.value is not None:
-                        found[resource.name] = int(entry.value)
-            refused = (error for error in outcomes.failed.values() if isinstance(error, AuthorizationError))
-            refusal = refusal or next(refused, None)
-        return found, refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +108,7 @@ class Collector:
         self._patience_ms = patience_ms
         self._timeout_ms = timeout_ms
         self._until_ms = 0
-        self._silent: Mapping[int, str] = {}
+        self._silent: Mapping[int, KafkaError] = {}
         self._bounds = bounds or CollectionLimits()
         self._partitions = Rotation(self._bounds.partitions)
         self._groups = Rotation(self._bounds.groups)
@@ -183,8 +128,6 @@ class Collector:
         wanted, found = set(parts), _CollectedFacts()
         progress(f"asking {len(cluster.brokers)} brokers")
         await self._each(found, {"brokers": lambda: self._brokers(cluster)}, wanted)
-        if "brokers" in wanted:
-            self._silent = found.get("silent", {})
         await self._each(
             found,
             {
@@ -204,12 +147,14 @@ class Collector:
                 "offsets": lambda: self._group_offsets(found),
                 "settings": lambda: self._settings(found),
                 "transactions": lambda: self._transactions(found),
-                "coordinators": lambda: self._coordinators(found),
+                "coordinators": lambda: self._coordinators(cluster, found),
                 "records": lambda: self._records(found),
             },
             {*wanted, *(["offsets"] if "groups" in wanted else [])},
         )
         await self._recheck(found)
+        if "brokers" in wanted and any(each.failure_kind is FailureKind.NO_ANSWER for each in found.unknown):
+            found.parts |= await self._brokers(cluster)  # one may have stopped to answer since the first ping
         return Facts(self._calls.cluster.runtime.wall_ms(), cluster, **found.parts, unknown=tuple(found.unknown))
 
     async def _each(
@@ -233,10 +178,11 @@ class Collector:
 
     async def _brokers(self, cluster: ClusterDescription) -> Mapping[str, Any]:
         nodes = [node.id for node in cluster.brokers]
-        calls = [self._calls.throttle_of(node, min(self._patience(), MOST_PING_MS)) for node in nodes]
+        calls = [self._calls.throttle_of(node, MOST_PING_MS) for node in nodes]
         answers = dict(zip(nodes, map(checked, await gather(self._calls.cluster.runtime, calls)), strict=True))
+        self._silent = {node: answer for node, answer in answers.items() if isinstance(answer, KafkaError)}
         return {
-            "silent": {node: str(answer) for node, answer in answers.items() if isinstance(answer, KafkaError)},
+            "silent": {node: str(error) for node, error in self._silent.items()},
             "throttled": {node: at for node, at in answers.items() if not isinstance(at, KafkaError) and at > 0},
         }
 
@@ -269,6 +215,7 @@ class Collector:
         return {
             "features": await self._calls.features(api_timeout_ms=self._patience()),
             "fences_by_group": fences,
+            "limits_in_sync": await self._calls.limits_in_sync(self._patience()),
         }
 
     async def _rights(self) -> Mapping[str, Any]:
@@ -284,24 +231,31 @@ class Collector:
         rights = None if operations is None else tuple(sorted(operations))
         return {"rights": rights, "hidden": tuple(hidden), "unknown": unknown}
 
-    async def _coordinators(self, found: _CollectedFacts) -> Mapping[str, Any]:
+    async def _coordinators(self, cluster: ClusterDescription, found: _CollectedFacts) -> Mapping[str, Any]:
         """Look up a coordinator of each kind.
 
-        Skip a kind without its internal topic, which the request would create.
+        The request would create a missing internal topic. Find out instead if the brokers are able to create it.
         """
         topics: Mapping[str, TopicDescription] = found.get("topics", {})
+        answering = [node.id for node in cluster.brokers if node.id not in self._silent]
+        uncreated: dict[str, UncreatedTopic] = {}
         unknown = []
-        kinds = {
-            "transactions": (CoordinatorKind.TRANSACTION, TRANSACTION_STATE),
-            "groups": (CoordinatorKind.GROUP, CONSUMER_OFFSETS),
+        for part, topic in COORDINATOR_TOPICS.items():
+            try:
+                if topic.name in topics:
+                    await self._calls.find_coordinator(topic.kind, self._patience())
+                elif (missing := await self._calls.uncreated(topic, answering, self._patience())) is not None:
+                    uncreated[part] = missing
+            except KafkaError as error:
+                unknown.append(unknown_of(part if topic.name in topics else "coordinators", error))
+        return {
+            "uncreated": uncreated,
+            "unknown": [
+                each
+                for each in unknown
+                if each.part == "coordinators" or each.failure_kind is not FailureKind.NOT_ALLOWED
+            ],
         }
-        for part, (kind, topic) in kinds.items():
-            if topic in topics:
-                try:
-                    await self._calls.find_coordinator(kind, self._patience())
-                except KafkaError as error:
-                    unknown.append(unknown_of(part, error))
-        return {"unknown": [each for each in unknown if each.failure_kind is not FailureKind.NOT_ALLOWED]}
 
     # --- topics and transactions ---
 
@@ -364,7 +318,8 @@ class Collector:
         return {"least_in_sync": least, "unknown": unknown}
 
     async def _transactions(self, found: _CollectedFacts) -> Mapping[str, Any]:
-        listed = await self._calls.list_transactions(api_timeout_ms=self._patience())
+        outcomes = await self._calls.transactions_by_broker(self._silent, self._patience())
+        listed = sorted(chain.from_iterable(outcomes.done.values()))
         producers: Mapping[TopicPartition, Any] = found.get("producers", {})
         holding = {
             each.producer_id
@@ -375,13 +330,14 @@ class Collector:
         wanted = [each.transactional_id for each in listed if each.state in OPEN_STATES or each.producer_id in holding]
         selected = wanted[: self._bounds.described]
         described = await self._calls.describe_transactions(selected, api_timeout_ms=self._patience())
-        reason = f"only {len(selected)} of {len(wanted)} open transactions were described"
+        unknown = unanswered_lists("transactions", outcomes.failed)
+        if len(selected) < len(wanted):
+            reason = f"only {len(selected)} of {len(wanted)} open transactions were described"
+            unknown.append(UnansweredQuestion("transactions", reason, FailureKind.NOT_ASKED))
         return {
             "listed": listed,
             "described": {each.transactional_id: each for each in described},
-            "unknown": [UnansweredQuestion("transactions", reason, FailureKind.NOT_ASKED)]
-            if len(selected) < len(wanted)
-            else [],
+            "unknown": unknown,
         }
 
     async def _recheck(self, found: _CollectedFacts) -> None:
@@ -405,7 +361,8 @@ class Collector:
 
     async def _consumer_groups(self) -> Mapping[str, Any]:
         names = self._bounds.group_names
-        listed = await self._calls.list_groups(api_timeout_ms=self._patience())
+        outcomes = await self._calls.groups_by_broker(self._silent, self._patience())
+        listed = sorted(chain.from_iterable(outcomes.done.values()))
         groups = [each for each in listed if names is None or each.group_id in names]
         in_turn = self._groups.of(groups)
         group_ids = [each.group_id for each in in_turn if each.group_type.lower() != "share"]
@@ -417,6 +374,7 @@ class Collector:
         shared = dict(zip(sharing, map(checked, starts), strict=True))
         errors = [answer for answer in committed.values() if isinstance(answer, KafkaError)]
         unknown = list({each.failure_kind: each for each in (unknown_of("groups", error) for error in errors)}.values())
+        unknown += unanswered_lists("groups", outcomes.failed)
         return {"groups": groups, "committed": committed, "shared": shared, "unknown": unknown}
 
     async def _records(self, found: _CollectedFacts) -> Mapping[str, Any]:
@@ -491,3 +449,15 @@ def checked(answer: T | Exception) -> T | KafkaError:
     if isinstance(answer, Exception) and not isinstance(answer, KafkaError):
         raise answer
     return answer
+
+
+def unanswered_lists(part: str, failed: Mapping[int, KafkaError]) -> list[UnansweredQuestion]:
+    """Return the questions about the objects of the coordinators that are missing in a list, by broker id."""
+    found = []
+    if silent := sorted(node for node in failed if node != NO_LEADER):
+        names = " or ".join(map(str, silent))
+        found.append(unknown_of(part, failed[silent[0]], f" whose coordinator is broker {names}"))
+    if NO_LEADER in failed:
+        topic = COORDINATOR_TOPICS[part].name
+        found.append(unknown_of(part, failed[NO_LEADER], f" in the partitions of {topic} without a leader"))
+    return found

@@ -14,6 +14,7 @@ from fencepost.client.admin.logs import LogDir
 from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
+from fencepost.client.diagnosis.coordinator_topics import UncreatedTopic
 from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError
 from fencepost.protocol.codes import ErrorCode as E
@@ -34,11 +35,20 @@ class FailureKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UnansweredQuestion:
-    """A request without a result: the part of the facts that is missing, and the reason."""
+    """A request without a result: the part of the facts that is missing, and the reason.
+
+    `which` restricts the part, such as " whose coordinator is broker 2"; "": all of it.
+    """
 
     part: str
     reason: str
     failure_kind: FailureKind = FailureKind.NO_ANSWER
+    which: str = ""
+
+    @property
+    def name(self) -> str:
+        """The part, with its restriction."""
+        return self.part + self.which
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +101,14 @@ class Facts:
         throttled: Throttle time in ms by broker.
         log_dirs: Log directories of the brokers that answer.
         least_in_sync: min.insync.replicas by topic.
+        limits_in_sync: False if a broker rejects writes when min.insync.replicas exceeds the number of replicas.
         clock_ahead_ms: Time in ms by which the controller's clock is ahead of the local one.
         features: Feature levels.
         fences_by_group: False if a broker does not fence transactional offsets by group (KIP-447).
         rights: Operations on the cluster that this principal may perform; None if the brokers do not report them.
         hidden: Kinds of objects that brokers may hide from this principal.
         certificates: End of the certificate in ms since 1970, by address.
+        uncreated: Coordinators' topics that do not exist yet, by key of COORDINATOR_TOPICS.
         sinks: Last decisions of Spark sinks.
         sinks_refused: Reason why Spark sinks cannot write exactly once.
         unknown: Requests without a result.
@@ -119,19 +131,21 @@ class Facts:
     throttled: Mapping[int, int] = field(default_factory=dict)
     log_dirs: Sequence[LogDir] = ()
     least_in_sync: Mapping[str, int] = field(default_factory=dict)
+    limits_in_sync: bool | None = None
     clock_ahead_ms: int | None = None
     features: Mapping[str, int] | None = None
     fences_by_group: bool | None = None
     rights: Sequence[AclOperation] | None = None
     hidden: Sequence[str] = ()
     certificates: Mapping[str, int] = field(default_factory=dict)
+    uncreated: Mapping[str, UncreatedTopic] = field(default_factory=dict)
     sinks: Sequence[SinkBatch] = ()
     sinks_refused: str | None = None
     unknown: Sequence[UnansweredQuestion] = ()
     since: Mapping[tuple[str, ...], int] = field(default_factory=dict)
 
     def knows(self, part: str) -> bool:
-        """Return true if that part is known."""
+        """Return true if that part is known as a whole."""
         return all(each.part != part for each in self.unknown)
 
 
@@ -144,7 +158,7 @@ COORDINATED: Final = {"transactions": "transactions", "groups": "groups", "guara
 """Parts that coordinators report, and the kind of coordinator."""
 
 
-def unknown_of(part: str, error: KafkaError) -> UnansweredQuestion:
+def unknown_of(part: str, error: KafkaError, which: str = "") -> UnansweredQuestion:
     """Return the unanswered question for this error."""
     failure_kind, cause = FailureKind.NO_ANSWER, error
     while True:
@@ -154,9 +168,9 @@ def unknown_of(part: str, error: KafkaError) -> UnansweredQuestion:
             failure_kind = FailureKind.TOO_OLD
         elif part in COORDINATED and cause.code is not None:
             # A partition of the coordinator's topic without a leader means that there is no coordinator
-            # (AdminBase._leaders).
+            # (AdminBase._of_each_broker).
             leaderless = cause.code == E.LEADER_NOT_AVAILABLE
             failure_kind = FailureKind.NO_COORDINATOR if leaderless else _CODES.get(E(cause.code), failure_kind)
         if failure_kind is not FailureKind.NO_ANSWER or not isinstance(cause.__cause__, KafkaError):
-            return UnansweredQuestion(part, str(error) or repr(error), failure_kind)
+            return UnansweredQuestion(part, str(error) or repr(error), failure_kind, which)
         cause = cause.__cause__

@@ -7,9 +7,9 @@ from typing import Final
 
 from fencepost.client.admin.acls import AclOperation, AdminAcls
 from fencepost.client.admin.topics import AdminTopics
+from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
 from fencepost.errors import AuthorizationError
-from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 __all__ = ["PROBE", "TRANSACTIONAL_IDS", "VisibilityCalls"]
 
@@ -18,10 +18,7 @@ PROBE: Final = "fencepost-diagnosis"
 
 TRANSACTIONAL_IDS: Final = "transactional ids"
 
-_TOPICS: Final = {
-    CoordinatorKind.TRANSACTION: TRANSACTION_STATE,
-    CoordinatorKind.GROUP: CONSUMER_OFFSETS,
-}
+_TOPICS: Final = {each.kind: each.name for each in COORDINATOR_TOPICS.values()}
 
 
 class VisibilityCalls(AdminTopics, AdminAcls):

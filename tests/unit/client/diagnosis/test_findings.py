@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from fencepost.client.admin.base import NO_LEADER
 from fencepost.client.admin.group_descriptions import GroupDescription, GroupMember
 from fencepost.client.admin.groups import GroupListing
 from fencepost.client.admin.hanging import may_be_committed
 from fencepost.client.admin.logs import LogDir, LogDirReplica
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
+from fencepost.client.diagnosis.cluster_rules import unanswered_finding, uncreated_finding
+from fencepost.client.diagnosis.collecting import unanswered_lists
+from fencepost.client.diagnosis.coordinator_topics import UncreatedTopic
 from fencepost.client.diagnosis.diagnosing import StateAges, diagnose, may_last
 from fencepost.client.diagnosis.facts import (
     Ends,
@@ -164,6 +168,12 @@ CASES: list[tuple[str, Facts, Facts, str]] = [
         "orders-0: 1 of 1 partitions have fewer in-sync replicas than min.insync.replicas=2",
     ),
     (
+        "FP202",
+        replace(HEALTHY, topics={"orders": topic(KnownPartition(0, 1, 0, (1,), (1,)))}, limits_in_sync=False),
+        replace(HEALTHY, topics={"orders": topic(KnownPartition(0, 1, 0, (1,), (1,)))}),
+        "orders-0: 1 of 1 partitions have fewer in-sync replicas than min.insync.replicas=2",
+    ),
+    (
         "FP203",
         replace(HEALTHY, topics={"orders": topic(KnownPartition(0, 1, 0, (1, 2), (1,)))}, least_in_sync={"orders": 1}),
         HEALTHY,
@@ -181,7 +191,27 @@ CASES: list[tuple[str, Facts, Facts, str]] = [
         HEALTHY,
         "the coordinator of transactions is not available",
     ),
+    (
+        "FP301",
+        replace(HEALTHY, uncreated={"transactions": UncreatedTopic(replicas=1, in_sync=2, brokers=1)}),
+        replace(HEALTHY, uncreated={"transactions": UncreatedTopic(replicas=2, in_sync=2, brokers=2)}),
+        "__transaction_state does not exist, and coordinators could not write to it",
+    ),
     ("FP302", unknown("groups", FailureKind.NO_COORDINATOR), HEALTHY, "the coordinator of groups is not available"),
+    (
+        "FP302",
+        replace(HEALTHY, uncreated={"groups": UncreatedTopic(replicas=3, in_sync=1, brokers=2)}),
+        replace(HEALTHY, uncreated={"groups": UncreatedTopic(replicas=3, in_sync=1, brokers=3)}),
+        "__consumer_offsets does not exist, and brokers cannot create it with offsets.topic.replication.factor=3",
+    ),
+    (
+        "FP302",
+        replace(
+            HEALTHY, unknown=[UnansweredQuestion("groups", "no leader", FailureKind.NO_COORDINATOR, " in a partition")]
+        ),
+        HEALTHY,
+        "the coordinator of some groups is not available: no leader",
+    ),
     ("FP303", unknown("groups", FailureKind.LOADING), HEALTHY, "the coordinator of groups is loading"),
     (
         "FP401",
@@ -284,6 +314,45 @@ def test_a_finding_follows_from_its_facts(code: str, sick: Facts, well: Facts, w
     assert found.action, "each finding says what to do"
     assert code not in codes(well)
     assert exit_status([found]) == {Severity.ERROR: 1, Severity.WARNING: 3, Severity.UNKNOWN: 4}[found.severity]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "in_sync", "brokers", "action"),
+    [
+        (3, 1, 1, "add brokers until there are 3, or set R to 1 on every broker and restart it"),
+        (3, 2, 1, "add brokers until there are 3, or set R and I to 1 on every broker and restart it"),
+        (3, 2, 2, "add brokers until there are 3, or set R to 2 on every broker and restart it"),
+        (1, 2, 1, "set I to 1 on every broker and restart it"),
+        (1, 2, 3, "set R to 2 on every broker and restart it"),
+    ],
+)
+def test_settings_that_a_new_cluster_can_follow_are_named(
+    replicas: int, in_sync: int, brokers: int, action: str
+) -> None:
+    found = uncreated_finding("transactions", UncreatedTopic(replicas, in_sync, brokers))
+    assert found is not None
+    words = found.action.replace("transaction.state.log.replication.factor", "R")
+    assert words.replace("transaction.state.log.min.isr", "I") == action
+
+
+def test_a_missing_coordinator_topic_explains_requests_without_a_coordinator() -> None:
+    both = replace(
+        unknown("groups", FailureKind.NO_COORDINATOR),
+        uncreated={"groups": UncreatedTopic(replicas=3, in_sync=1, brokers=1)},
+    )
+    (found,) = diagnose(both)
+    assert found.words.endswith("because the cluster has 1 broker")
+
+
+def test_lists_without_some_coordinators_name_these() -> None:
+    lost = {3: DisconnectedError("gone"), 2: DisconnectedError("away")}
+    (several,) = unanswered_lists("groups", lost)
+    assert unanswered_finding(several).words == "groups whose coordinator is broker 2 or 3: not known: away"
+    leaderless = error_for(ErrorCode.LEADER_NOT_AVAILABLE, "__transaction_state-4 (1 of 50 partitions)")
+    one, none = unanswered_lists("transactions", {2: DisconnectedError("away"), NO_LEADER: leaderless})
+    assert unanswered_finding(one).words == "transactions whose coordinator is broker 2: not known: away"
+    assert unanswered_finding(none).code == "FP301"
+    assert not replace(HEALTHY, unknown=[one]).knows("transactions")
 
 
 def test_the_status_is_that_of_the_worst_finding() -> None:

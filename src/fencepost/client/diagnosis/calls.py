@@ -1,0 +1,158 @@
+"""The Admin calls that a diagnosis needs. They create nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from fencepost.client.admin.configs import BROKER_RESOURCE, AdminConfigs, ConfigResource
+from fencepost.client.admin.group_descriptions import AdminGroupDescriptions
+from fencepost.client.admin.groups import AdminGroups
+from fencepost.client.admin.items import Outcomes
+from fencepost.client.admin.logs import AdminLogs
+from fencepost.client.admin.placement import AdminPlacement
+from fencepost.client.admin.share_offsets import AdminShareOffsets
+from fencepost.client.admin.transactions import AdminTransactions
+from fencepost.client.diagnosis.coordinator_topics import StateTopic, UncreatedTopic
+from fencepost.client.diagnosis.visibility import VisibilityCalls
+from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, AnyNode
+from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError, error_for
+from fencepost.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from fencepost.protocol.messages.list_transactions import ListTransactionsRequest
+from fencepost.protocol.messages.metadata import MetadataRequest
+
+__all__ = ["DiagnosisCalls"]
+
+PING_LANE: Final = "ping"
+FETCH: Final = 1
+FETCH_OF_3_9: Final = 17
+MOST_TOPICS: Final = 500  # maximum number in one DescribeConfigs request
+
+
+class DiagnosisCalls(
+    VisibilityCalls,
+    AdminConfigs,
+    AdminLogs,
+    AdminGroups,
+    AdminGroupDescriptions,
+    AdminShareOffsets,
+    AdminPlacement,
+    AdminTransactions,
+):
+    """Calls for the facts of a diagnosis."""
+
+    async def ping(self, api_timeout_ms: int) -> None:
+        """Request metadata of no topic from any broker. Raises KafkaError if none answers.
+
+        The request has a connection of its own, because it would wait behind a request that a broker does not answer.
+        """
+        await self.cluster.call(
+            AnyNode(),
+            MetadataRequest(topics=[], allow_auto_topic_creation=False),
+            (LOWEST_METADATA, HIGHEST_METADATA),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda _: 0,
+            lane=PING_LANE,
+        )
+
+    async def throttle_of(self, node: int, api_timeout_ms: int) -> int:
+        """Request metadata of no topic from one broker, on a connection like that of `ping`.
+
+        Return its throttle time in ms. Raises KafkaError.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        connection = await self.cluster.connection(node, deadline_ms, PING_LANE)
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        version = connection.version(request.API_KEY, LOWEST_METADATA, HIGHEST_METADATA)
+        reply = await connection.request(request, version, timeout_ms=deadline_ms - self.cluster.runtime.now_ms())
+        return int(reply.throttle_time_ms)
+
+    async def groups_by_broker(self, away: Mapping[int, KafkaError], api_timeout_ms: int) -> Outcomes[int]:
+        """Return the groups of the brokers that answer, by broker id. Raises KafkaError if none does."""
+        return await self._groups_by_broker(self._deadline(api_timeout_ms), away=away)
+
+    async def transactions_by_broker(self, away: Mapping[int, KafkaError], api_timeout_ms: int) -> Outcomes[int]:
+        """Return the transactional ids of the brokers that answer, by broker id. Raises KafkaError if none does."""
+        return await self._transactions_by_broker(self._deadline(api_timeout_ms), ListTransactionsRequest(), away)
+
+    async def brokers_in_cluster(self, api_timeout_ms: int) -> int:
+        """Return the number of brokers, with those that have stopped: the controller places replicas on these, too.
+
+        Brokers before Kafka 4.0 count only those that run. Raises KafkaError.
+        """
+        try:
+            reply: DescribeClusterResponse = await self.cluster.call(
+                AnyNode(),
+                DescribeClusterRequest(include_fenced_brokers=True),
+                (2, 2),
+                deadline_ms=self._deadline(api_timeout_ms),
+                code_of=lambda answer: int(answer.error_code),
+            )
+        except UnsupportedVersionError:
+            return len((await self.describe_cluster(api_timeout_ms=api_timeout_ms)).brokers)
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, "DescribeCluster", reply.error_message)
+        return len(reply.brokers)
+
+    async def uncreated(self, topic: StateTopic, nodes: Sequence[int], api_timeout_ms: int) -> UncreatedTopic | None:
+        """Return how brokers would create a coordinator's topic. Raises KafkaError.
+
+        The first broker that is asked for a coordinator creates the topic with its own settings, whether or not
+        auto.create.topics.enable is on.
+
+        Returns:
+            None if the topic exists or is hidden from this principal, or if the brokers have no such settings.
+        """
+        try:
+            if topic.name in await self.describe_topics([topic.name], api_timeout_ms=api_timeout_ms):
+                return None
+        except AuthorizationError:
+            return None
+        names = [topic.replicas, topic.in_sync]
+        resources = {ConfigResource(str(node), BROKER_RESOURCE): names for node in nodes}
+        found = await self._entries_of(resources, self._deadline(api_timeout_ms), documentation=False)
+        if not found.done:
+            found.results("DescribeConfigs of the brokers")
+        values = [
+            (int(replicas), int(in_sync))
+            for entries in found.done.values()
+            if (replicas := entries[names[0]].value if names[0] in entries else None) is not None
+            if (in_sync := entries[names[1]].value if names[1] in entries else None) is not None
+        ]
+        if not values:
+            return None
+        replicas, in_sync = min(values)
+        if in_sync > replicas and await self.limits_in_sync(api_timeout_ms):
+            in_sync = replicas
+        return UncreatedTopic(replicas, in_sync, await self.brokers_in_cluster(api_timeout_ms))
+
+    async def limits_in_sync(self, api_timeout_ms: int) -> bool:
+        """Return true if no partition needs more in-sync replicas than it has replicas. Raises KafkaError.
+
+        Kafka 3.9.1 and later accept writes with acks=all to one replica also with min.insync.replicas=2. Kafka 3.6.2
+        and earlier reject them. The version of Fetch tells the releases apart.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        await self.cluster.refresh([], deadline_ms)
+        for node in sorted(self.cluster.nodes):
+            offered = (await self.cluster.connection(node, deadline_ms)).versions
+            if offered.get(FETCH, (0, 0))[1] < FETCH_OF_3_9:
+                return False
+        return True
+
+    async def least_in_sync(
+        self, topics: Sequence[str], api_timeout_ms: int
+    ) -> tuple[dict[str, int], AuthorizationError | None]:
+        """Return min.insync.replicas by topic, and the first refusal. Raises KafkaError."""
+        deadline_ms, found = self._deadline(api_timeout_ms), {}
+        refusal: AuthorizationError | None = None
+        for begin in range(0, len(topics), MOST_TOPICS):
+            resources = {ConfigResource(name): ["min.insync.replicas"] for name in topics[begin : begin + MOST_TOPICS]}
+            outcomes = await self._entries_of(resources, deadline_ms, documentation=False)
+            for resource, entries in outcomes.done.items():
+                for entry in entries.values():
+                    if entry.value is not None:
+                        found[resource.name] = int(entry.value)
+            refused = (error for error in outcomes.failed.values() if isinstance(error, AuthorizationError))
+            refusal = refusal or next(refused, None)
+        return found, refusal
