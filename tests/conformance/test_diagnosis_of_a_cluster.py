@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+import confluent_kafka.admin
 import pytest
 
 import fencepost
@@ -29,6 +30,7 @@ from fencepost.cli.diagnosis.examiner import Examiner
 from fencepost.cli.ui.cluster_monitor import ClusterMonitor
 from fencepost.client.admin.topics import NewTopic
 from fencepost.client.diagnosis.diagnosing import diagnose
+from fencepost.compat.confluent_kafka import admin as compat
 from fencepost.errors import ItemsFailedError
 from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
@@ -257,6 +259,24 @@ def test_lists_without_a_node_that_hangs(
             assert ids[away] not in listed
             missing = f"the list is not complete: transactions whose coordinator is broker {away}: not known: "
             assert missing in run.error
+
+
+def test_the_other_admin_client_lists_the_same(cluster: ApacheKafkaCluster) -> None:
+    """confluent-kafka returns the groups of the nodes that answer, and an error for the other one."""
+    with fencepost.Admin(cluster.bootstrap_servers) as admin:
+        hanging = follower(cluster, admin)
+        others = [node for node in cluster.nodes if node is not hanging]
+        named(admin, hanging.node_id, others[0].node_id)
+        seen = []
+        assert hanging.pid is not None
+        with standing_still(hanging.pid):
+            for module in (confluent_kafka.admin, compat):
+                client = module.AdminClient({"bootstrap.servers": ",".join(node.bootstrap_servers for node in others)})
+                found = client.list_consumer_groups(request_timeout=8).result(60)
+                errors = [(type(each).__name__, each.name()) for each in found.errors]
+                seen.append((sorted(each.group_id for each in found.valid), errors))
+        assert seen[0] == seen[1]
+        assert seen[0][1] == [("KafkaError", "_TIMED_OUT")]
 
 
 def test_a_node_that_hangs_in_the_middle(cluster: ApacheKafkaCluster) -> None:

@@ -207,6 +207,5 @@ def unanswered_finding(each: UnansweredQuestion) -> Finding:
         holders = each.part == "transactions that hold readers back"
         right = _READ_TO_FIND_HOLDERS if holders else _RIGHTS.get(each.part.partition(" ")[0])
         action = action if right is None else f"use a principal with {right}"
-    return Finding(
-        code, ObjectKind.CLUSTER, each.part, f"{each.part}{each.which}: not known: {each.reason}", action=action
-    )
+    words = f"{each.name}: not known: {each.reason}"
+    return Finding(code, ObjectKind.CLUSTER, each.part, words, action=action)

@@ -33,7 +33,7 @@ from fencepost.compat.confluent_kafka.admin_values import (
     TopicPartitionInfo,
     Uuid,
 )
-from fencepost.compat.confluent_kafka.base.errors import KafkaException, error_of
+from fencepost.compat.confluent_kafka.base.errors import error_of
 from fencepost.compat.confluent_kafka.base.values import TopicPartition
 from fencepost.errors import KafkaError, error_for
 from fencepost.protocol.codes import ErrorCode
@@ -120,7 +120,7 @@ def listed(groups: Iterable[GroupListing], errors: Iterable[KafkaError] = ()) ->
             for each in groups
             if each.protocol_type in ("", _CONSUMERS)
         ],
-        [KafkaException(error_of(each)) for each in errors],
+        [error_of(each) for each in errors],
     )
 
 

@@ -289,7 +289,7 @@ class ListConsumerGroupsResult:
     """Listed groups, and the errors of brokers that did not answer in time."""
 
     valid: list[ConsumerGroupListing] = field(default_factory=list)
-    errors: list[Exception] = field(default_factory=list)
+    errors: list[KafkaError] = field(default_factory=list)
 
 
 @dataclass

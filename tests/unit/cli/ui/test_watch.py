@@ -91,6 +91,43 @@ def test_nothing_is_said_to_be_gone_when_the_brokers_did_not_tell() -> None:
     assert documents.overview(watched, {})["open"] is None, "not 0: nobody knows"
 
 
+def test_what_the_other_coordinators_answer_is_new_and_the_rest_is_as_before() -> None:
+    watched = ClusterWatch()
+    both = [GroupListing(name, "consumer", "Empty", "classic") for name in ("away", "there")]
+    ends = {AT: Ends(9, 9)}
+    watched.take(
+        snapshot(
+            0,
+            **transaction("a"),
+            topics=topics("t"),
+            ends=ends,
+            groups=both,
+            committed={"away": {AT: 1}, "there": {AT: 1}},
+        )
+    )
+    silent = [
+        UnansweredQuestion(part, "no answer", which=" whose coordinator is broker 2")
+        for part in ("groups", "transactions")
+    ]
+    watched.take(
+        snapshot(
+            2,
+            **transaction("b"),
+            topics=topics("t"),
+            ends=ends,
+            groups=both[1:],
+            committed={"there": {AT: 5}},
+            unknown=silent,
+        )
+    )
+    assert watched.committed == {"away": {AT: 1}, "there": {AT: 5}}
+    assert seen(watched, "a") == ["first seen, Ongoing", "enlisted: t-0"]
+    assert seen(watched, "b") == ["first seen, Ongoing", "enlisted: t-0"]
+    (late, *_) = [each.words for each in watched.findings if each.code == "FP001"]
+    assert late == "groups whose coordinator is broker 2: not known: no answer"
+    assert documents.envelope(watched, START_MS)["problems"][0]["part"] == "groups whose coordinator is broker 2"
+
+
 def test_an_id_that_was_never_seen_open_has_no_life() -> None:
     watched = ClusterWatch()
     watched.take(snapshot(0, listed=[TransactionListing("done", 7, "CompleteCommit")]))
