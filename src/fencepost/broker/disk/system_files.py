@@ -63,7 +63,7 @@ def raise_descriptor_limit() -> int:
 
 
 class SystemFile:
-    __slots__ = ("_borrowed", "_fd", "_lock", "_new", "_orphans", "_owner", "_path", "_size", "used")
+    __slots__ = ("_fd", "_lock", "_new", "_owner", "_path", "_size", "used")
 
     def __init__(self, owner: SystemFiles, path: str, *, new: bool) -> None:
         self._owner = owner
@@ -71,8 +71,6 @@ class SystemFile:
         self._fd = -1
         self._new = new
         self._lock = threading.Lock()  # between sync() in another thread and the closing of the descriptor
-        self._borrowed: dict[int, int] = {}  # number of syncs that use each descriptor
-        self._orphans: set[int] = set()  # descriptors that the file no longer uses; their last sync closes them
         self.used = True
         self._size = os.fstat(self._descriptor(os.O_CREAT)).st_size
 
@@ -145,27 +143,28 @@ class SystemFile:
             fd = self._fd
             if fd < 0:
                 fd = _open_regular(self._path, os.O_RDWR)
-                self._orphans.add(fd)
-            self._borrowed[fd] = self._borrowed.get(fd, 0) + 1
+                self._owner.orphans.add(fd)
+            self._owner.borrowed[fd] = self._owner.borrowed.get(fd, 0) + 1
             return fd
 
     def _give_back(self, fd: int) -> None:
         with self._lock:
-            self._borrowed[fd] -= 1
-            if self._borrowed[fd]:
+            borrowed, orphans = self._owner.borrowed, self._owner.orphans
+            borrowed[fd] -= 1
+            if borrowed[fd]:
                 return
-            del self._borrowed[fd]
-            if fd not in self._orphans:
+            del borrowed[fd]
+            if fd not in orphans:
                 return
-            self._orphans.discard(fd)
+            orphans.discard(fd)
         os.close(fd)
 
     def release(self) -> None:
         """Release the descriptor as soon as no sync uses it; the file stays usable."""
         with self._lock:
             fd, self._fd = self._fd, -1
-            if fd in self._borrowed:
-                self._orphans.add(fd)
+            if fd in self._owner.borrowed:
+                self._owner.orphans.add(fd)
                 return
         if fd >= 0:
             os.close(fd)
@@ -246,6 +245,11 @@ class SystemFiles:
         self.root = os.path.abspath(root)
         self.durable = durable
         self._max_open = default_max_open() if max_open is None else max_open
+        # An open descriptor belongs to one file, so the lock of that file guards its entries.
+        self.borrowed: dict[int, int] = {}
+        """Number of syncs that use a descriptor."""
+        self.orphans: set[int] = set()
+        """Descriptors that their file no longer uses. Their last sync closes them."""
         self._open: dict[SystemFile, None] = {}  # in the order of opening
         self._open_lock = threading.Lock()  # for `_open`, because several threads close logs at the end
         self._has_reserve = False

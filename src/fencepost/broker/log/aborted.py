@@ -32,8 +32,8 @@ class Aborted(NamedTuple):
 class AbortedIndex:
     __slots__ = ("_entries", "_file", "_flushed", "_last_offsets", "_seal")
 
-    def __init__(self, files: Files, path: str) -> None:
-        self._file = IndexFile(files, path)
+    def __init__(self, files: Files, stem: str, ending: str) -> None:
+        self._file = IndexFile(files, stem, ending)
         self._entries: list[Aborted] = []
         self._last_offsets: list[int] = []
         self._flushed = 0

@@ -12,8 +12,10 @@ __all__ = ["FreshFiles"]
 class FreshFiles:
     """Files that were written and never synced. A record of the log is durable only after they are synced, too."""
 
+    __slots__ = ("_files",)
+
     def __init__(self, files: Iterable[File | None] = ()) -> None:
-        self._files = [file for file in files if file is not None]
+        self._files = tuple(file for file in files if file is not None)
 
     def offer(self) -> list[File]:
         """Return the files to sync."""
@@ -23,4 +25,4 @@ class FreshFiles:
         """Drop the files, after they were synced or removed."""
         for file in self._files:
             file.close()
-        self._files = []
+        self._files = ()

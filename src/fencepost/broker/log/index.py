@@ -32,18 +32,22 @@ def _strictly_increasing(values: array[int]) -> bool:
 
 
 class IndexFile:
-    """The file of an index. It is opened at the first write."""
+    """The file of an index. It is opened at the first write.
 
-    __slots__ = ("_file", "_files", "path")
+    `stem` and `ending` are its path. Partitions that are not in use keep no path of their own for each index.
+    """
 
-    def __init__(self, files: Files, path: str) -> None:
+    __slots__ = ("_ending", "_file", "_files", "_stem")
+
+    def __init__(self, files: Files, stem: str, ending: str) -> None:
         self._files = files
-        self.path = path
+        self._stem = stem
+        self._ending = ending
         self._file: File | None = None
 
     def file(self) -> File:
         if self._file is None:
-            self._file = self._files.open(self.path)
+            self._file = self._files.open(self._stem + self._ending)
         return self._file
 
     def store(self, position: int, data: bytes) -> None:
@@ -59,7 +63,7 @@ class IndexFile:
         return [] if self._file is None else [self._file]
 
     def exists(self) -> bool:
-        return self._file is not None or self._files.exists(self.path)
+        return self._file is not None or self._files.exists(self._stem + self._ending)
 
     def close(self) -> None:
         if self._file is not None:
@@ -74,8 +78,8 @@ class _Index:
     VALUES: ClassVar[str]
     """The type of the second column, as `array` calls it."""
 
-    def __init__(self, files: Files, path: str, base_offset: int) -> None:
-        self._file = IndexFile(files, path)
+    def __init__(self, files: Files, stem: str, ending: str, base_offset: int) -> None:
+        self._file = IndexFile(files, stem, ending)
         self._base = base_offset
         self.ends: array[int]
         """Last offset of each indexed batch, relative to the base offset."""
@@ -222,27 +226,30 @@ class TimeIndex(_Index):
 
 
 class RecentBatches:
-    """Last offset and position of the last batches of one segment. Lists would take five times the memory."""
+    """Last offset and position of the last batches of one segment. Lists would take ten times the memory."""
 
-    __slots__ = ("_count", "_ends", "_positions", "_room")
+    __slots__ = ("_base", "_count", "_ends", "_positions", "_room")
 
     def __init__(self) -> None:
-        self._ends, self._positions = array("q"), array("q")
+        self._ends, self._positions = array("i"), array("i")
+        self._base = 0  # the first last offset, to which the others are relative; `Segment.must_end` bounds them
         self._count = self._room = 0  # entries in use, and entries that have memory
 
     def add(self, last_offset: int, position: int) -> None:
         """Add the batch that was appended last."""
         if self._count == self._room:
-            self._make_room()
-        self._ends[self._count], self._positions[self._count] = last_offset, position
+            self._make_room(last_offset)
+        self._ends[self._count], self._positions[self._count] = last_offset - self._base, position
         self._count += 1
 
-    def _make_room(self) -> None:
+    def _make_room(self, last_offset: int) -> None:
         """Double the memory, or drop the first half of the entries."""
+        if self._count == 0:
+            self._base = last_offset
         if self._count == _MOST_RECENT:
             del self._ends[: _MOST_RECENT // 2], self._positions[: _MOST_RECENT // 2]
             self._count //= 2
-        added = bytes(8 * max(_FIRST_ROOM, self._count))
+        added = bytes(self._ends.itemsize * max(_FIRST_ROOM, self._count))
         self._ends.frombytes(added)
         self._positions.frombytes(added)
         self._room = len(self._ends)
@@ -250,11 +257,12 @@ class RecentBatches:
     def locate(self, offset: int, size: int, next_offset: int) -> tuple[int, int, int] | None:
         """Return the result of `Segment.locate` for a segment with that size and next offset; None if unknown."""
         count = self._count
-        if count == 0 or offset <= self._ends[0]:
+        relative = offset - self._base
+        if count == 0 or relative <= self._ends[0]:
             return None
-        slot = bisect_left(self._ends, offset, 0, count)
+        slot = bisect_left(self._ends, relative, 0, count)
         if slot == count:
             return size, next_offset, 0
         position = self._positions[slot]
         end = self._positions[slot + 1] if slot + 1 < count else size
-        return position, self._ends[slot - 1] + 1, end - position
+        return position, self._base + self._ends[slot - 1] + 1, end - position

@@ -66,7 +66,7 @@ class PartitionLog:
         self.config = config
         self.clean_point: CleanPoint = recovered.clean_point
         self.closed = False
-        self.report: RecoveryReport = recovered.report
+        self.report: RecoveryReport = recovered.report.shared()
         self.segments: list[Segment] = recovered.segments
         self.producers: ProducerTable = recovered.producers
         self.log_start_offset = recovered.log_start_offset
@@ -108,6 +108,8 @@ class PartitionLog:
         recovered = recover(files, directory, config, clean=clean, synced=-1 if point is None else point.offset)
         log = cls(files, directory, config, recovered, begin)
         log._fresh, log._point = FreshFiles([claimed, recovered.fresh]), point
+        if config.fsync == "never":
+            log._fresh.forget()
         for segment in log.segments:
             segment.touched_ms = now_ms
         report = recovered.report

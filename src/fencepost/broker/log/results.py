@@ -112,3 +112,11 @@ class RecoveryReport:
     It stays: reads of it answer CORRUPT_MESSAGE, its offsets are not used again, and its producer states are missing.
     """
     notes: list[str] = field(default_factory=list)
+
+    def shared(self) -> RecoveryReport:
+        """Return an equal report. Logs in which recovery found nothing share one, because most logs are among them."""
+        nothing = _NOTHING_FOUND[self.clean]
+        return nothing if self == nothing else self
+
+
+_NOTHING_FOUND = {is_clean: RecoveryReport(is_clean) for is_clean in (False, True)}

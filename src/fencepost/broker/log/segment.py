@@ -97,9 +97,9 @@ class Segment:
         self.size = self.log.size()
         self.next_offset = base_offset
         self.gaps_below = ANYWHERE  # compaction may have left gaps between batches below it
-        self.offsets = OffsetIndex(files, self.stem + INDEX + suffix, base_offset)
-        self.times = TimeIndex(files, self.stem + TIME_INDEX + suffix, base_offset)
-        self.aborted = AbortedIndex(files, self.stem + TXN_INDEX + suffix)
+        self.offsets = OffsetIndex(files, self.stem, INDEX + suffix, base_offset)
+        self.times = TimeIndex(files, self.stem, TIME_INDEX + suffix, base_offset)
+        self.aborted = AbortedIndex(files, self.stem, TXN_INDEX + suffix)
         self.aborted_lost = False
         self.synced = -1  # synced end of the log, for a scan that does not know the log's end
         self.sealed = (-1, 0)  # known beginning of its index of aborted transactions
@@ -194,7 +194,7 @@ class Segment:
     def aborted_on_disk(self) -> list[Aborted]:
         """Return the entries of the index file, regardless of memory; none if it is invalid. Raises OSError."""
         data = self._bytes(TXN_INDEX)
-        index = AbortedIndex(self._files, self.stem + TXN_INDEX + self._suffix)
+        index = AbortedIndex(self._files, self.stem, TXN_INDEX + self._suffix)
         is_sealed = self.sealed[0] < 0 or index.begins_with(data, self.sealed)
         return index.entries() if is_sealed and index.load(data) else []
 
@@ -535,6 +535,8 @@ class Segment:
 
 class LoadedIndexes:
     """Only a few closed segments keep their indexes in memory: those that were used last."""
+
+    __slots__ = ("_segments",)
 
     def __init__(self) -> None:
         self._segments: dict[Segment, None] = {}  # the longest unused first

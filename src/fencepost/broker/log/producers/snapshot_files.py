@@ -28,6 +28,8 @@ class _WaitingSnapshot:
 
 
 class SnapshotKeeper:
+    __slots__ = ("_directory", "_files", "_index_files", "_pending", "offsets")
+
     def __init__(self, files: Files, directory: str, offsets: list[int]) -> None:
         """Start with the snapshots on disk. `offsets` are their offsets, ascending."""
         self._files = files

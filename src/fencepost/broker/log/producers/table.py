@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from types import MappingProxyType
@@ -35,11 +35,13 @@ _new = tuple.__new__
 class ProducerTable:
     """The producer states of a partition. Only the partition's log changes them."""
 
+    __slots__ = ("_ended", "_fences", "_open", "_states", "awaited", "earlier_below", "undurable")
+
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
         self._ended: dict[int, bytes] = {}  # packed states with only an epoch left
         self._open: OrderedDict[int, int] = OrderedDict()  # producer id -> first offset, ascending by offset
-        self.undurable: deque[tuple[int, int]] = deque()
+        self.undurable: list[tuple[int, int]] = []
         """(Offset of the marker, first offset) of the transactions whose marker is not below the high watermark yet."""
         self._fences: dict[int, int] = {}
         self.earlier_below = 0
@@ -109,8 +111,7 @@ class ProducerTable:
         return waiting if first is None else min(first, waiting)
 
     def high_watermark_moved(self, high_watermark: int) -> None:
-        while self.undurable and self.undurable[0][0] < high_watermark:
-            self.undurable.popleft()
+        self.undurable = [marker for marker in self.undurable if marker[0] >= high_watermark]
 
     def fence(self, producer_id: int, epoch: int) -> None:
         self._fences[producer_id] = max(epoch, self._fences.get(producer_id, -1))
