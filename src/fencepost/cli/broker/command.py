@@ -11,6 +11,7 @@ import sys
 import tempfile
 from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,6 +26,7 @@ from fencepost.broker.security.listeners import Listener, listeners_of
 from fencepost.broker.server import BrokerServer, new_event_loop
 from fencepost.broker.settings.table import BROKER_SETTINGS, InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.cli.broker.free_memory import return_free_memory
 from fencepost.cli.broker.service_manager import ServiceManager
 from fencepost.cli.help import (
     Help,
@@ -284,7 +286,10 @@ async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port:
     await server.start()
     ended = asyncio.ensure_future(end.wait())
     manager = ServiceManager(os.environ)
-    alive = asyncio.ensure_future(manager.send_keepalives())
+    background = (
+        asyncio.ensure_future(manager.send_keepalives()),
+        asyncio.ensure_future(return_free_memory(partial(_moved_bytes, server))),
+    )
     end_metrics = None
     page = None
     try:
@@ -306,9 +311,16 @@ async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port:
         if page is not None:
             await asyncio.to_thread(page.close)
         await server.stop()
-        alive.cancel()
+        for task in background:
+            task.cancel()
     if server.failed.done():
         server.failed.result()
+
+
+def _moved_bytes(server: BrokerServer) -> int:
+    """Return the number of bytes of all requests and responses."""
+    metrics = server.core.metrics
+    return metrics.request_bytes.total() + metrics.response_bytes.total()
 
 
 def _metrics(server: BrokerServer, loop: asyncio.AbstractEventLoop, host: str, port: int) -> Callable[[], None]:
