@@ -22,7 +22,7 @@ from fencepost.broker.api.error_responses import cut_messages, refusal
 from fencepost.broker.api.in_doubt_requests import InDoubtRequests
 from fencepost.broker.api.internal_topics import missing_topic
 from fencepost.broker.api.request_faults import RequestFaults
-from fencepost.broker.api.straight import straight_path
+from fencepost.broker.api.straight import joint_path, straight_path
 from fencepost.broker.connection import Buffers, Call, Connection, Core
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import File, Files
@@ -156,6 +156,37 @@ class BrokerCore(Core):
         if self._advanced:
             self._settle()
         return count
+
+    def handle_singles(
+        self, now_ms: int, requests: Sequence[tuple[int, Buffer]], arrived_ms: int | None = None
+    ) -> list[int]:
+        """Handle Produce requests that arrived together, with one append to each of their partitions.
+
+        Args:
+            now_ms: The broker's time.
+            requests: (Connection, frame) of different connections, each the next one. `may_be_joint` is true for it.
+            arrived_ms: Their time of arrival on the steady clock. The default is now.
+
+        Returns:
+            Numbers of the requests that were handled, in that order. `handle_frame` must handle the others.
+        """
+        free = {
+            number: (connection, frame)
+            for number, (connection_id, frame) in enumerate(requests)
+            if (connection := self._connections.get(connection_id)) is not None
+            and not (connection.calls or connection.held is not None or connection.login is not None)
+        }
+        if len(free) < 2 or self._needs_general_path or straight_path(_PRODUCE) is None:
+            return []
+        self.now.ms = now_ms
+        self.arrived_ms = self.steady_ms() if arrived_ms is None else arrived_ms
+        if self.transactions.unfinished_ids:
+            self.follow_up()
+        handled = joint_path()(self, free, now_ms)
+        self.metrics.straight[_PRODUCE] += len(handled)
+        if self._advanced:
+            self._settle()
+        return handled
 
     def take(
         self, connection: Connection, frame: memoryview, *, spared: bool = False, others: Sequence[Buffer] = ()
@@ -375,6 +406,11 @@ class BrokerCore(Core):
             self.reset(connection)
         return len(doomed)
 
+    @property
+    def _needs_general_path(self) -> bool:
+        """True while a request may be refused, delayed or changed by a rule that only the general path has."""
+        return bool(self.rights.enforced or self.settings.quotas or self.doubts.exist or self._faults.table.requests)
+
     def _take_straight_path(
         self, now_ms: int, connection: Connection, frame: memoryview, others: Sequence[Buffer]
     ) -> int:
@@ -384,9 +420,7 @@ class BrokerCore(Core):
         this returns 0.
         """
         path = straight_path(frame[1]) if len(frame) > 1 and not frame[0] else None
-        if path is None or connection.login is not None or self.rights.enforced or self.settings.quotas:
-            return 0
-        if self.doubts.exist or self._faults.table.requests:
+        if path is None or connection.login is not None or self._needs_general_path:
             return 0
         count = path(self, connection, frame, now_ms, others)
         if count:

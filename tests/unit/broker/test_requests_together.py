@@ -138,6 +138,101 @@ def test_requests_together_are_answered_as_one_by_one(seed: int, config: dict[st
     assert (max(counts) > 1) == (config.get("fsync") != "commit")
 
 
+def replies(driver: BrokerDriver) -> list[tuple[int, bytes]]:
+    """Carry out the effects; return the answers with their connections."""
+    found = []
+    while effects := driver.core.take_effects():
+        for effect in effects:
+            if isinstance(effect, Reply):
+                found.append((effect.connection_id, b"".join(effect.buffers)))
+            elif isinstance(effect, Sync):
+                driver.core.synced(driver.now_ms, effect.token)
+            elif isinstance(effect, Write):
+                effect.step()
+                driver.core.written(driver.now_ms, effect.token, None)
+    return found
+
+
+CONNECTIONS = range(2, 9)
+
+
+def connected(config: dict[str, object]) -> BrokerDriver:
+    driver = started(config)
+    for number in CONNECTIONS:
+        driver.core.connected(driver.now_ms, number, ("127.0.0.1", 9092), ("127.0.0.1", 50_000 + number))
+    return driver
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"fsync": "interval"}, {"fsync": "commit"}, {"log.segment.bytes": 1_200}], ids=str
+)
+@pytest.mark.parametrize("seed", range(8))
+def test_requests_of_several_connections_are_answered_as_one_by_one(seed: int, config: dict[str, object]) -> None:
+    random = Random(f"connections {seed} {config}")
+    rest = drawn(random, 250)
+    handled_jointly = 0
+    with engine("native"):
+        alone, several = connected(config), connected(config)
+        while rest:
+            turn = [(number, rest.pop()) for number in random.sample(CONNECTIONS, min(len(rest), random.randint(1, 7)))]
+            order = several.core.handle_singles(several.now_ms, turn, 5)
+            assert len(set(order)) == len(order)
+            handled_jointly += len(order)
+            for place in order:
+                alone.core.handle_frame(alone.now_ms, *turn[place], 5)
+            found, expected = replies(several), replies(alone)
+            for place in sorted(set(range(len(turn))) - set(order)):
+                for driver, answers in ((alone, expected), (several, found)):
+                    driver.core.handle_frame(driver.now_ms, *turn[place], 5)
+                    answers.extend(replies(driver))
+            assert found == expected
+    assert handled_jointly > 100
+    assert seen(several) == seen(alone)
+
+
+def test_requests_of_several_connections_take_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    with engine("native"):
+        driver = connected({})
+        log = log_of(driver)
+        kind, writes = type(log.segments[-1].log), []
+        append = kind.append
+
+        def counted(file: Any, *parts: Any) -> None:
+            writes.append(len(parts))
+            append(file, *parts)
+
+        monkeypatch.setattr(kind, "append", counted)
+        turn = [(number, framed(plain(), number)) for number in CONNECTIONS]
+        assert driver.core.handle_singles(driver.now_ms, turn, 5) == list(range(len(turn)))
+        assert writes == [2 * len(turn)]
+        assert [connection for connection, _ in replies(driver)] == list(CONNECTIONS)
+        assert log.log_end_offset == 1 + len(turn)
+
+
+def test_a_connection_with_an_unanswered_request_waits_for_it() -> None:
+    with engine("native"):
+        driver = connected({"fsync": "commit"})
+        first = [(number, framed(plain(), number)) for number in CONNECTIONS]
+        assert driver.core.handle_singles(driver.now_ms, first, 5) == list(range(len(first)))
+        assert driver.core.handle_singles(driver.now_ms, first, 5) == []
+
+
+def test_a_failure_ends_the_connections_of_its_write_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    with engine("native"):
+        driver = connected({})
+
+        def fails(*_: object, **__: object) -> None:
+            raise ValueError("planted")
+
+        log = driver.core.topics.partition("u", 0)
+        assert log is not None
+        monkeypatch.setattr(log.log, "append_together", fails)
+        turn = [(number, framed(produce("tu"[number % 2], batch(b"v")), number)) for number in CONNECTIONS]
+        assert sorted(driver.core.handle_singles(driver.now_ms, turn, 5)) == list(range(len(turn)))
+        assert [number for number in CONNECTIONS if driver.core.connection(number) is None] == [3, 5, 7]
+        assert [connection for connection, _ in replies(driver)] == [2, 4, 6, 8]
+
+
 def codes(answers: Sequence[bytes]) -> list[int]:
     return [
         produce_wire.decode_response(memoryview(each)[PREFIX_AND_CORRELATION + 1 :], 9).partitions[0].error_code

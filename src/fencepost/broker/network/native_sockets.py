@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from fencepost.broker.api.straight import may_be_joint
 from fencepost.broker.metrics.log_rate_limit import RateLimit
 from fencepost.broker.network.backpressure import MOST_UNREAD_BYTES
 from fencepost.broker.network.sockets import OTHER_PROTOCOLS, ClientSocket, Server
@@ -146,7 +147,10 @@ class NativeSockets:
         """Handle what has arrived, then carry out the effects."""
         found = self._streams.ready()
         now_ms, steady_ms = self._server.now_ms(), self._server.core.steady_ms()
-        for client, frames, flags in found:
+        handled = self._handle_singles(found, now_ms, steady_ms) if len(found) > 1 else ()
+        for number, (client, frames, flags) in enumerate(found):
+            if number in handled:
+                continue
             try:
                 is_past = client.arrived(frames, flags, now_ms, steady_ms)
             except Exception:  # noqa: BLE001 - a failure must not end other connections
@@ -157,6 +161,31 @@ class NativeSockets:
                 now_ms = self._server.now_ms()
         if not self._server.failed.done():
             self._server.pump()
+
+    def _handle_singles(
+        self, found: Sequence[tuple[NativeSocket, Sequence[Buffer], int]], now_ms: int, steady_ms: int
+    ) -> set[int]:
+        """Handle the requests of connections from which only one has arrived, as far as the core takes them together.
+
+        Return the numbers of these connections.
+        """
+        numbers, requests = list[int](), list[tuple[int, Buffer]]()
+        for number, (client, frames, flags) in enumerate(found):
+            if not flags and len(frames) == 1 and may_be_joint(frames[0]) and client.may_handle(frames[0]):
+                numbers.append(number)
+                requests.append((client.connection_id, frames[0]))
+        if len(requests) < 2 or self._server.failed.done():
+            return set()
+        try:
+            handled = {numbers[index] for index in self._server.core.handle_singles(now_ms, requests, steady_ms)}
+            for number in handled:
+                found[number][0].was_handled(steady_ms)
+        except Exception:  # noqa: BLE001 - a failure must not end other connections
+            _log.exception("closing %s connections: their input could not be handled together", len(numbers))
+            for number in numbers:
+                found[number][0].abort()
+            return set(numbers)
+        return handled
 
     def close(self) -> None:
         """Forget the connections, which are closed, and watch no longer."""

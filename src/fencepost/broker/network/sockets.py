@@ -153,6 +153,25 @@ class ClientSocket:
             self._frames.extend(frames)
             self._waiting_bytes += sum(map(len, frames)) + _FRAME_BYTES * len(frames)
 
+    @property
+    def connection_id(self) -> int:
+        """Number of the connection in the core."""
+        return self._connection_id
+
+    def may_handle(self, frame: Buffer) -> bool:
+        """Return true if a request that has just arrived may be handled now: none waits before it."""
+        connection = self._server.core.connection(self._connection_id)
+        if connection is None or connection.closed or self._frames:
+            return False
+        unsent_bytes = self._transport.get_write_buffer_size() - self._handed_bytes
+        return may_begin(connection, frame, connection.made_bytes + unsent_bytes)
+
+    def was_handled(self, steady_ms: int) -> None:
+        """Note that a request was handled that has arrived at `steady_ms` of the monotonic clock."""
+        self._server.request_arrived(self._connection_id, steady_ms, is_known=self._is_known)
+        self._has_finished = True
+        self._note_memory()
+
     def _refuse_size(self, error: WireError) -> None:
         """Close the connection, because it announces a frame that is not accepted."""
         server = self._server

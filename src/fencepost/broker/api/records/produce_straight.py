@@ -30,10 +30,10 @@ from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest, ProduceResponse
 from fencepost.protocol.records.batch import CODEC_MASK, TRANSACTIONAL, BatchHeader
 
-__all__ = ["take"]
+__all__ = ["ANSWERED", "append_together", "take", "targets_of"]
 
 _API_KEY = 0
-_ANSWERED = (-1, 1)
+ANSWERED = (-1, 1)
 """The values of acks whose requests are answered."""
 _FIRST_WITH_ALL_CODECS = 7
 _PRODUCE = b"\x00\x00"
@@ -45,15 +45,23 @@ _Target = tuple[CommonBatch, BatchHeader, Partition, PartitionLog]
 """A batch, and the partition to which it is appended."""
 
 
-def take(core: Core, connection: Connection, frame: memoryview, now_ms: int, others: Sequence[Buffer]) -> int:
+def take(
+    core: Core,
+    connection: Connection,
+    frame: memoryview,
+    now_ms: int,
+    others: Sequence[Buffer] = (),
+    produce: CommonProduce | None = None,
+) -> int:
     """Handle the request, and those of `others` that follow it in the same partition. Return their number.
 
-    If the handler must do it, change nothing and return 0.
+    If the handler must do it, change nothing and return 0. `produce` is the request if it was read before.
     """
-    produce = read_common(frame)
-    if produce is None or produce.acks not in _ANSWERED:
+    if produce is None:
+        produce = read_common(frame)
+    if produce is None or produce.acks not in ANSWERED:
         return 0
-    targets = _targets(core, produce)
+    targets = targets_of(core, produce)
     if targets is None:
         return 0
     enlisted = None
@@ -88,43 +96,60 @@ def _take_together(
     """
     if _must_wait(core, connection):
         return 0
-    (topic, index, records, _, checked), header, partition, log = target
+    (topic, index, _, _, checked), _, _, _ = target
     if checked is None:
         return 0
     version, client_id = produce.version, produce.client_id
-    total, requests, sizes, batches = size, [produce], [size], [(records, header, checked)]
+    total, requests, sizes = size, [produce], [size]
     for frame in others:
         total += len(frame)
         if frame[:2] != _PRODUCE or total > _MOST_TOGETHER_BYTES:
             break
         other = read_common(memoryview(frame))
-        if other is None or other.acks not in _ANSWERED or len(other.batches) != 1:
+        if other is None or other.acks not in ANSWERED or len(other.batches) != 1:
             break
-        other_topic, other_index, records, other_header, checked = other.batches[0]
+        other_topic, other_index, _, other_header, checked = other.batches[0]
         if other_index != index or other_topic != topic or other_header is None or checked is None:
             break
         if other_header.attributes & TRANSACTIONAL or other.version != version or other.client_id != client_id:
             break
         requests.append(other)
         sizes.append(len(frame))
-        batches.append((records, other_header, checked))
-    results = log.append_together(batches, now_ms, produce_version=version) if len(batches) > 1 else []
-    if not results:
+    answers = append_together(core, now_ms, target, requests) if len(requests) > 1 else []
+    if not answers:
         return 0
+    core.began(connection, _API_KEY, version, client_id or "", sum(sizes[: len(answers)]), len(answers))
+    core.answer_at_once(connection, _API_KEY, *answers)
+    return len(answers)
+
+
+def append_together(core: Core, now_ms: int, target: _Target, requests: Sequence[CommonProduce]) -> list[bytes]:
+    """Append the checked batches of requests for one partition with one write.
+
+    Return the answers to the first ones. `PartitionLog.append` must take the batches of the others.
+    """
+    (topic, index, _, _, _), _, partition, log = target
+    batches = [
+        (batch.records, batch.header, batch.checked)
+        for request in requests
+        for batch in request.batches
+        if batch.header is not None and batch.checked is not None
+    ]
+    results = log.append_together(batches, now_ms, produce_version=requests[0].version)
+    if not results:
+        return []
     core.durability.appended(partition)
     if core.failed_writes.failing:
         core.failed_writes.written(partition.directory)
-    count, answers, wrote = len(results), list[bytes](), partition.topic.traffic.wrote
+    answers, wrote = list[bytes](), partition.topic.traffic.wrote
     for request, (_, header, _), result in zip(requests, batches, results, strict=False):
         base_offset, _, append_time_ms, start, _, _ = result
         wrote(header)
         answers.append(encode_common_answer(request, [(topic, index, base_offset, append_time_ms, start)]))
-    core.began(connection, _API_KEY, version, client_id or "", sum(sizes[:count]), count)
-    core.answer_at_once(connection, _API_KEY, *answers)
-    return count
+    return answers
 
 
-def _targets(core: Core, produce: CommonProduce) -> list[_Target] | None:
+def targets_of(core: Core, produce: CommonProduce) -> list[_Target] | None:
     """Return the target of each batch; None if the handler must take the request."""
     topics, named = core.topics, None
     topic: Topic | None = None
