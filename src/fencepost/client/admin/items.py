@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from fencepost.client.net import retry
+from fencepost.client.net.answers import refusal
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind, Target
 from fencepost.client.net.retry import RETRIABLE
 from fencepost.client.net.tasks import gather
@@ -22,7 +23,6 @@ __all__ = [
     "each_of_groups",
     "each_of_targets",
     "outcomes_of",
-    "refusal",
 ]
 
 I = TypeVar("I")  # noqa: E741 (an item)
@@ -239,13 +239,3 @@ async def _by_coordinator(
         node = cluster.known_coordinator(target)
         batches.setdefault(group_id if node is None else node, (target, []))[1].append(group_id)
     return list(batches.values())
-
-
-def refusal(code: int, operation: str, detail: str | None, unanswered: Sequence[KafkaError]) -> KafkaError:
-    """Return the error with a note that an earlier attempt without a response may have succeeded."""
-    if not unanswered:
-        return error_for(code, operation, detail)
-    doubt = "an earlier attempt of this call was not answered and may have done it"
-    error = error_for(code, operation, f"{detail}; {doubt}" if detail else doubt)
-    error.outcome_unknown = True
-    return error

@@ -12,11 +12,12 @@ from functools import partial
 from typing import Final
 
 from fencepost.client.net import retry
+from fencepost.client.net.answers import refusal
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.retry import Action
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition, numbers_by_topic
-from fencepost.errors import ProtocolError, error_for
+from fencepost.errors import KafkaError, ProtocolError, error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import offset_commit as oc
 from fencepost.protocol.messages import offset_fetch as of
@@ -143,6 +144,7 @@ async def commit(
     """Commit offsets. Raises GroupFencedError (22, 25, 27, 82), KafkaTimeoutError, or the class of any other code."""
     if not positions:
         return
+    unanswered: list[KafkaError] = []
     reply: oc.OffsetCommitResponse = await cluster.call(
         Coordinator(CoordinatorKind.GROUP, group.group_id),
         commit_request(group, positions),
@@ -151,13 +153,13 @@ async def commit(
         code_of=_commit_code,
         operation=f"commit offsets of group {group.group_id!r}",
         lane=lane,
+        unanswered=unanswered,
     )
     for topic in reply.topics:
         for partition in topic.partitions:
             if partition.error_code != 0:
-                raise error_for(
-                    partition.error_code, f"commit {topic.name}-{partition.partition_index} of {group.group_id!r}"
-                )
+                operation = f"commit {topic.name}-{partition.partition_index} of {group.group_id!r}"
+                raise refusal(partition.error_code, operation, None, unanswered)
 
 
 def commit_request(

@@ -16,7 +16,7 @@ from uuid import UUID
 from fencepost.arguments import MAX_INT32
 from fencepost.client.calling import Caller
 from fencepost.client.net import retry
-from fencepost.client.net.answers import only
+from fencepost.client.net.answers import only, with_unknown_outcome
 from fencepost.client.net.connection import BrokerConnection, api_name, login_of
 from fencepost.client.net.lasting_errors import ClientCallbacks, LastingErrors
 from fencepost.client.net.links import Links
@@ -490,9 +490,11 @@ class Cluster:
             The response. Its error code is 0 or not retriable.
 
         Raises:
-            KafkaTimeoutError: The deadline passed. The cause is the last error. `outcome_unknown` is true if any
-                attempt was sent and not answered, because a later refusal proves nothing about that attempt.
+            KafkaTimeoutError: The deadline passed. The cause is the last error.
             UnsupportedVersionError, ClosedError, AuthorizationError: A retry cannot succeed.
+
+        `outcome_unknown` of each is true if any attempt was sent and not answered, because a later refusal proves
+        nothing about that attempt.
         """
         operation = operation or api_name(message.API_KEY)
         messages = repeat(message) if again is None else chain((message,), iter(again, None))
@@ -519,9 +521,8 @@ class Cluster:
 
         try:
             return await self.until_answered(operation, ask, deadline_ms, target=target, api_key=message.API_KEY)
-        except (KafkaTimeoutError, UnknownTopicOrPartitionError) as gave_up:
-            gave_up.outcome_unknown = gave_up.outcome_unknown or unknown
-            raise
+        except KafkaError as gave_up:
+            raise with_unknown_outcome(gave_up, unknown) from gave_up.__cause__
 
     async def until_answered(
         self,

@@ -18,6 +18,7 @@ from typing import Final
 from uuid import UUID
 
 from fencepost.client.net import retry
+from fencepost.client.net.answers import with_unknown_outcome
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.retry import Action
 from fencepost.client.net.runtime import TaskHandle
@@ -326,23 +327,23 @@ class ProducerTransactions:
         # A repeated commit flushes too, because the first may have been cancelled during its flush.
         await self._sender.flush()
         await self._raise_failure()
-        if not self._enlisted and self._prepared is None:
-            self._committed(-1, -1)
-            return
         try:
             if not self._enlisted:
-                await self._leave_epoch()  # otherwise its stored name would also name the next transaction
+                if self._prepared is not None:
+                    await self._leave_epoch()  # otherwise its stored name would also name the next transaction
                 self._committed(-1, -1)
                 return
+            attempts = len(self._unanswered.unanswered)
             reply = await self._end(commit=True)
+            # A refusal of a repeated EndTxn proves nothing about an attempt before it that has no response.
+            self._commit_unanswered = self._commit_unanswered or len(self._unanswered.unanswered) > attempts
             found = await self._moved_on_to(reply.error_code)
-        except KafkaTimeoutError as error:
-            # The state stays COMMITTING: the application may commit again, or abort.
-            self._commit_unanswered = self._commit_unanswered or error.outcome_unknown
-            unknown = self._commit_unanswered
-            operation = "the outcome of the commit is not known" if unknown else "the commit did not take effect"
-            raise TransactionCommitFailedError(f"{operation}: {error}", outcome_unknown=unknown) from error
         except KafkaError as error:
+            unknown = self._commit_unanswered = self._commit_unanswered or error.outcome_unknown
+            if isinstance(error, KafkaTimeoutError):
+                # The state stays COMMITTING: the application may commit again, or abort.
+                operation = "the outcome of the commit is not known" if unknown else "the commit did not take effect"
+                raise TransactionCommitFailedError(f"{operation}: {error}", outcome_unknown=unknown) from error
             self._fail(error)
             await self._raise_failure()
             raise
@@ -457,10 +458,9 @@ class ProducerTransactions:
     async def _abort_enlisted(self) -> None:
         try:
             reply = await self._end(commit=False)
-        except KafkaTimeoutError:
-            raise
         except KafkaError as error:
-            self._fail(error)
+            if not isinstance(error, KafkaTimeoutError):
+                self._fail(error)
             raise
         if reply.error_code == 0:
             if reply.producer_id < 0:
@@ -501,6 +501,7 @@ class ProducerTransactions:
 
     def _raise_fatal(self) -> None:
         if self.state is ProducerTxnState.FATAL_ERROR and self.error is not None:
+            self.error = with_unknown_outcome(self.error, self._commit_unanswered)
             raise self.error.with_traceback(None)
 
     async def _discard(self, deadline_ms: int | None = None) -> None:
