@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from fencepost.client.admin.base import AdminBase
+from fencepost.client.net.answers import refusal
 from fencepost.client.net.cluster import AnyNode, Controller
-from fencepost.errors import KafkaError, error_for
+from fencepost.errors import KafkaError, KafkaTimeoutError, error_for
 from fencepost.protocol.acls import AclOperation, AclPermission, PatternType, ResourceType, operations_in
 from fencepost.protocol.messages import create_acls as ca
 from fencepost.protocol.messages import delete_acls as da
@@ -101,15 +102,17 @@ class AdminAcls(AdminBase):
             )
             for acl in wanted
         ]
+        unanswered: list[KafkaError] = []
         reply: ca.CreateAclsResponse = await self.cluster.call(
             Controller(),
             ca.CreateAclsRequest(creations=creations),
             (1, 3),
             deadline_ms=deadline_ms,
             code_of=lambda answer: _first_code(answer.results),
+            unanswered=unanswered,
         )
         errors = [
-            None if code == 0 else error_for(code, f"add the rule that {acl}", message)
+            None if code == 0 else refusal(code, f"add the rule that {acl}", message, unanswered)
             for acl, (code, message) in zip(wanted, map(_answer, reply.results), strict=True)
         ]
         added = {acl for acl, error in zip(wanted, errors, strict=True) if error is None}
@@ -150,7 +153,8 @@ class AdminAcls(AdminBase):
             The deleted rules, sorted.
 
         Raises:
-            KafkaTimeoutError: The brokers did not answer, or the rules are deleted and a broker still shows some.
+            KafkaTimeoutError: The brokers did not answer. Or the rules are deleted and a broker still shows some, or
+                they are deleted and it is unknown which these were, because the first answer was lost.
             KafkaError: The broker rejected the deletion.
         """
         gone: set[Acl] = set()
@@ -163,14 +167,16 @@ class AdminAcls(AdminBase):
     async def _delete_each(self, filters: Iterable[AclFilter], deadline_ms: int) -> list[list[Acl] | KafkaError]:
         """Delete rules, and wait until no responding broker shows them. Return each filter's rules, or its error."""
         wanted = [_matching(da.DeleteAclsFilter, acl_filter) for acl_filter in filters]
+        unanswered: list[KafkaError] = []
         reply: da.DeleteAclsResponse = await self.cluster.call(
             Controller(),
             da.DeleteAclsRequest(filters=wanted),
             (1, 3),
             deadline_ms=deadline_ms,
             code_of=lambda answer: _first_code(answer.filter_results),
+            unanswered=unanswered,
         )
-        outcomes = [_deleted(result) for result in reply.filter_results]
+        outcomes = [_deleted(result, unanswered) for result in reply.filter_results]
         gone = {acl for outcome in outcomes if not isinstance(outcome, KafkaError) for acl in outcome}
 
         async def shown_difference(node_id: int) -> str:
@@ -210,11 +216,14 @@ def _rules(reply: de.DescribeAclsResponse) -> list[Acl]:
     return sorted(_acl(resource, acl) for resource in reply.resources for acl in resource.acls)
 
 
-def _deleted(result: da.DeleteAclsFilterResult) -> list[Acl] | KafkaError:
+def _deleted(result: da.DeleteAclsFilterResult, unanswered: Sequence[KafkaError]) -> list[Acl] | KafkaError:
     """Return the deleted rules of a filter, sorted, or its first error."""
     for code, message in (_answer(result), *map(_answer, result.matching_acls)):
         if code != 0:
-            return error_for(code, "delete ACLs", message)
+            return refusal(code, "delete ACLs", message, unanswered)
+    if unanswered:  # the response has only the rules that the attempts before it have left
+        words = "no rule matches any more, but an earlier attempt of this call was not answered, so it is unknown which"
+        return KafkaTimeoutError(f"delete ACLs: {words} rules it deleted", outcome_unknown=True)
     return sorted(_acl(acl, acl) for acl in result.matching_acls)
 
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 from fencepost.arguments import Int16, Int32
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.admin.items import ItemAnswer, ManyItems, Outcomes, each_of_targets
+from fencepost.client.net.answers import refusal
 from fencepost.client.net.cluster import Controller
 from fencepost.client.types import TopicPartition, numbers_by_topic
-from fencepost.errors import error_for
+from fencepost.errors import KafkaError
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import alter_replica_log_dirs as al
 from fencepost.protocol.messages import elect_leaders as el
@@ -78,22 +79,24 @@ class AdminElections(AdminBase):
             topic_partitions=topics,
             timeout_ms=self.cluster.server_timeout_ms(deadline_ms),
         )
+        unanswered: list[KafkaError] = []
         reply: el.ElectLeadersResponse = await self.cluster.call(
             Controller(),
             request,
             (1 if election_type is ElectionType.UNCLEAN else 0, 2),
             deadline_ms=deadline_ms,
             code_of=lambda answer: int(answer.error_code),
+            unanswered=unanswered,
         )
         if reply.error_code != 0:
-            raise error_for(reply.error_code, "elect leaders")
+            raise refusal(reply.error_code, "elect leaders", None, unanswered)
         outcomes: Outcomes[TopicPartition] = Outcomes()
         for topic in reply.replica_election_results:
             for each in topic.partition_result:
                 place = TopicPartition(topic.topic, each.partition_id)
                 code = 0 if each.error_code == E.ELECTION_NOT_NEEDED else each.error_code
                 answer = ItemAnswer(code, each.error_message, each.error_code == 0)
-                outcomes.put(place, answer, f"leader of {place.topic}-{place.partition}")
+                outcomes.put(place, answer, f"leader of {place.topic}-{place.partition}", unanswered)
         return outcomes.results("elect leaders")
 
     async def update_features(
@@ -128,6 +131,7 @@ class AdminElections(AdminBase):
             )
             for name, update in wanted.items()
         ]
+        unanswered: list[KafkaError] = []
         reply: uf.UpdateFeaturesResponse = await self.cluster.call(
             Controller(),
             uf.UpdateFeaturesRequest(
@@ -138,12 +142,14 @@ class AdminElections(AdminBase):
             (1 if validate_only else 0, 2),
             deadline_ms=deadline_ms,
             code_of=lambda answer: int(answer.error_code),
+            unanswered=unanswered,
         )
         if reply.error_code != 0:
-            raise error_for(reply.error_code, "update features", reply.error_message)
+            raise refusal(reply.error_code, "update features", reply.error_message, unanswered)
         for result in reply.results:
             if result.error_code != 0:
-                raise error_for(result.error_code, f"update feature {result.feature!r}", result.error_message)
+                operation = f"update feature {result.feature!r}"
+                raise refusal(result.error_code, operation, result.error_message, unanswered)
 
     async def alter_replica_log_dirs(
         self, paths: Mapping[tuple[str, Int32, Int32], str], *, api_timeout_ms: int | None = None
@@ -191,15 +197,17 @@ class AdminElections(AdminBase):
             ClusterAuthorizationError: The principal may not alter the cluster.
             UnsupportedVersionError: The cluster uses ZooKeeper.
         """
+        unanswered: list[KafkaError] = []
         reply: ub.UnregisterBrokerResponse = await self.cluster.call(
             Controller(),
             ub.UnregisterBrokerRequest(broker_id=broker_id),
             (0, 0),
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: int(answer.error_code),
+            unanswered=unanswered,
         )
         if reply.error_code != 0:
-            raise error_for(reply.error_code, f"unregister broker {broker_id}", reply.error_message)
+            raise refusal(reply.error_code, f"unregister broker {broker_id}", reply.error_message, unanswered)
 
 
 def _replica(place: tuple[str, int, int]) -> str:

@@ -10,6 +10,7 @@ from fencepost.client.admin.base import AdminBase
 from fencepost.client.admin.items import ItemAnswer, ManyItems, Outcomes, each_item, each_of_groups
 from fencepost.client.group.committed_offsets import commit_request, fetch_committed
 from fencepost.client.net import list_offsets as offsets
+from fencepost.client.net.answers import refusal
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
 from fencepost.client.types import GroupMetadata, Isolation, K, OffsetAndMetadata, TopicPartition, numbers_by_topic
 from fencepost.errors import GroupFencedError, KafkaError, UsageError, error_for
@@ -102,20 +103,22 @@ class AdminGroups(AdminBase):
             raise UsageError(
                 f"remove from group {group_id!r}: the call names no member; give instance_ids or member_ids"
             )
+        operation, unanswered = f"remove members from group {group_id!r}", list[KafkaError]()
         reply: le.LeaveGroupResponse = await self.cluster.call(
             Coordinator(CoordinatorKind.GROUP, group_id),
             le.LeaveGroupRequest(group_id=group_id, members=members),
             (3, 5),
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: int(answer.error_code),
+            operation=operation,
+            unanswered=unanswered,
         )
-        operation = f"remove members from group {group_id!r}"
         if reply.error_code != 0:
-            raise error_for(reply.error_code, operation)
+            raise refusal(reply.error_code, operation, None, unanswered)
         outcomes: Outcomes[str] = Outcomes()
         for member in reply.members:
             name = member.group_instance_id or member.member_id
-            outcomes.put(name, ItemAnswer(member.error_code), f"member {name!r}")
+            outcomes.put(name, ItemAnswer(member.error_code), f"member {name!r}", unanswered)
         outcomes.results(operation)
 
     async def delete_group(self, group_id: str, *, api_timeout_ms: int | None = None) -> None:
@@ -269,21 +272,25 @@ class AdminGroups(AdminBase):
                 for name, numbers in numbers_by_topic(partitions).items()
             ],
         )
+        operation, unanswered = f"delete offsets of group {group_id!r}", list[KafkaError]()
         reply: od.OffsetDeleteResponse = await self.cluster.call(
             Coordinator(CoordinatorKind.GROUP, group_id),
             request,
             (0, 0),
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: int(answer.error_code),
+            operation=operation,
+            unanswered=unanswered,
         )
         if reply.error_code != 0:
-            raise error_for(reply.error_code, f"offsets of group {group_id!r}")
+            raise refusal(reply.error_code, f"offsets of group {group_id!r}", None, unanswered)
         outcomes: Outcomes[TopicPartition] = Outcomes()
         for topic in reply.topics:
             for partition in topic.partitions:
                 place = TopicPartition(topic.name, partition.partition_index)
-                outcomes.put(place, ItemAnswer(partition.error_code), f"offset of {topic.name}-{place.partition}")
-        outcomes.results(f"delete offsets of group {group_id!r}")
+                name = f"offset of {topic.name}-{place.partition}"
+                outcomes.put(place, ItemAnswer(partition.error_code), name, unanswered)
+        outcomes.results(operation)
 
 
 def _commit_answers(reply: oc.OffsetCommitResponse) -> dict[TopicPartition, ItemAnswer]:

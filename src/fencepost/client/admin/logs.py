@@ -8,11 +8,11 @@ from typing import NamedTuple
 from fencepost.arguments import Int32, OrMinusOne
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.admin.items import outcomes_of
-from fencepost.client.net.answers import only
+from fencepost.client.net.answers import only, refusal
 from fencepost.client.net.cluster import Leader
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import K, TopicPartition
-from fencepost.errors import error_for
+from fencepost.errors import KafkaError, error_for
 from fencepost.protocol.messages import delete_records as dr
 from fencepost.protocol.messages import describe_log_dirs as ld
 
@@ -66,6 +66,7 @@ class AdminLogs(AdminBase):
         timeout_ms = self.cluster.server_timeout_ms(deadline_ms)
         operation = f"delete records of {place.topic}-{place.partition}"
         partition = dr.DeleteRecordsPartition(partition_index=place.partition, offset=before)
+        unanswered: list[KafkaError] = []
         reply: dr.DeleteRecordsResponse = await self.cluster.call(
             Leader(place.topic, place.partition),
             dr.DeleteRecordsRequest(
@@ -75,10 +76,11 @@ class AdminLogs(AdminBase):
             deadline_ms=deadline_ms,
             code_of=lambda answer: int(only(only(answer.topics).partitions).error_code),
             operation=operation,
+            unanswered=unanswered,
         )
         result = only(only(reply.topics).partitions)
         if result.error_code != 0:
-            raise error_for(result.error_code, operation)
+            raise refusal(result.error_code, operation, None, unanswered)
         return int(result.low_watermark)
 
     async def describe_log_dirs(

@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 
 from fencepost.arguments import Int32, OrMinusOne
 from fencepost.client.admin.base import AdminBase
+from fencepost.client.net.answers import refusal
 from fencepost.client.net.cluster import AnyNode, Controller
 from fencepost.client.types import K, TopicPartition
-from fencepost.errors import error_for
+from fencepost.errors import KafkaError, error_for
 from fencepost.protocol.messages import alter_partition_reassignments as ar
 from fencepost.protocol.messages import describe_quorum as dq
 from fencepost.protocol.messages import list_partition_reassignments as lr
@@ -93,16 +94,22 @@ class AdminPlacement(AdminBase):
             timeout_ms=self.cluster.server_timeout_ms(deadline_ms),
             topics=[ar.ReassignableTopic(name=name, partitions=partitions) for name, partitions in wanted.items()],
         )
+        unanswered: list[KafkaError] = []
         reply: ar.AlterPartitionReassignmentsResponse = await self.cluster.call(
-            Controller(), request, (0, 1), deadline_ms=deadline_ms, code_of=lambda answer: int(answer.error_code)
+            Controller(),
+            request,
+            (0, 1),
+            deadline_ms=deadline_ms,
+            code_of=lambda answer: int(answer.error_code),
+            unanswered=unanswered,
         )
         if reply.error_code != 0:
-            raise error_for(reply.error_code, "reassign partitions", reply.error_message)
+            raise refusal(reply.error_code, "reassign partitions", reply.error_message, unanswered)
         for answered in reply.responses:
             for each in answered.partitions:
                 if each.error_code != 0:
                     operation = f"reassign {answered.name}-{each.partition_index}"
-                    raise error_for(each.error_code, operation, each.error_message)
+                    raise refusal(each.error_code, operation, each.error_message, unanswered)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[tuple[str, int]] | None = None, *, api_timeout_ms: int | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fencepost.client.admin.base import AdminBase
+from fencepost.client.net.answers import refusal
 from fencepost.client.net.cluster import AnyNode, Controller
 from fencepost.errors import ConfigurationError, KafkaError, error_for
 from fencepost.protocol.codes import ErrorCode as E
@@ -109,15 +110,17 @@ class AdminScram(AdminBase):
                 deletions.append(au.ScramCredentialDeletion(name=change.user, mechanism=change.mechanism))
             else:
                 upsertions.append(_salted(change, change.salt or self.cluster.runtime.nonce().encode()))
+        unanswered: list[KafkaError] = []
         reply: au.AlterUserScramCredentialsResponse = await self.cluster.call(
             Controller(),
             au.AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions),
             (0, 0),
             deadline_ms=deadline_ms,
             code_of=lambda answer: next((user.error_code for user in answer.results if user.error_code != 0), 0),
+            unanswered=unanswered,
         )
         errors = {
-            result.user: error_for(result.error_code, f"alter user {result.user!r}", result.error_message)
+            result.user: refusal(result.error_code, f"alter user {result.user!r}", result.error_message, unanswered)
             for result in reply.results
             if result.error_code != 0
         }

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.admin.items import ItemAnswer, Outcomes
-from fencepost.client.net.answers import only
+from fencepost.client.net.answers import only, refusal
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
 from fencepost.client.types import K, TopicPartition, numbers_by_topic
-from fencepost.errors import error_for
+from fencepost.errors import KafkaError
 from fencepost.protocol.codec import Message
 from fencepost.protocol.messages import alter_share_group_offsets as ag
 from fencepost.protocol.messages import delete_share_group_offsets as dg
@@ -55,7 +55,7 @@ class AdminShareOffsets(AdminBase):
             ]
         group = sg.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics)
         request = sg.DescribeShareGroupOffsetsRequest(groups=[group])
-        reply = await self._ask(group_id, request, (0, 1), api_timeout_ms, lambda answered: only(answered.groups))
+        reply, _ = await self._ask(group_id, request, (0, 1), api_timeout_ms, lambda answered: only(answered.groups))
         outcomes: Outcomes[TopicPartition] = Outcomes()
         for topic in reply.topics:
             for each in topic.partitions:
@@ -94,12 +94,13 @@ class AdminShareOffsets(AdminBase):
             for topic, numbers in numbers_by_topic(wanted).items()
         ]
         request = ag.AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics)
-        reply = await self._ask(group_id, request, (0, 0), api_timeout_ms, lambda answered: answered)
+        reply, unanswered = await self._ask(group_id, request, (0, 0), api_timeout_ms, lambda answered: answered)
         outcomes: Outcomes[TopicPartition] = Outcomes()
         for answered in reply.responses:
             for each in answered.partitions:
                 place = TopicPartition(answered.topic_name, each.partition_index)
-                outcomes.put(place, ItemAnswer(each.error_code, each.error_message), _request_name(place, group_id))
+                answer = ItemAnswer(each.error_code, each.error_message)
+                outcomes.put(place, answer, _request_name(place, group_id), unanswered)
         outcomes.results(f"set offsets of share group {group_id!r}")
 
     async def delete_share_group_offsets(
@@ -118,11 +119,12 @@ class AdminShareOffsets(AdminBase):
         """
         named = [dg.DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics]
         request = dg.DeleteShareGroupOffsetsRequest(group_id=group_id, topics=named)
-        reply = await self._ask(group_id, request, (0, 0), api_timeout_ms, lambda answered: answered)
+        reply, unanswered = await self._ask(group_id, request, (0, 0), api_timeout_ms, lambda answered: answered)
         outcomes: Outcomes[str] = Outcomes()
         for answered in reply.responses:
             operation = f"offsets of {answered.topic_name!r} of share group {group_id!r}"
-            outcomes.put(answered.topic_name, ItemAnswer(answered.error_code, answered.error_message), operation)
+            answer = ItemAnswer(answered.error_code, answered.error_message)
+            outcomes.put(answered.topic_name, answer, operation, unanswered)
         outcomes.results(f"delete offsets of share group {group_id!r}")
 
     async def _ask(
@@ -132,19 +134,25 @@ class AdminShareOffsets(AdminBase):
         versions: tuple[int, int],
         api_timeout_ms: int | None,
         group_of: Any,
-    ) -> Any:
-        """Return the part of the response about the group. Raises KafkaError for its error code."""
+    ) -> tuple[Any, Sequence[KafkaError]]:
+        """Return the part of the response about the group, and the attempts before it that have no response.
+
+        Raises KafkaError for its error code.
+        """
+        unanswered: list[KafkaError] = []
         reply = await self.cluster.call(
             Coordinator(CoordinatorKind.GROUP, group_id),
             request,
             versions,
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: int(group_of(answer).error_code),
+            unanswered=unanswered,
         )
         group = group_of(reply)
         if group.error_code != 0:
-            raise error_for(group.error_code, f"offsets of share group {group_id!r}", group.error_message)
-        return group
+            operation = f"offsets of share group {group_id!r}"
+            raise refusal(group.error_code, operation, group.error_message, unanswered)
+        return group, unanswered
 
 
 def _request_name(place: TopicPartition, group_id: str) -> str:

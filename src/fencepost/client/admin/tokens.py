@@ -7,8 +7,9 @@ from typing import NamedTuple, TypeVar
 
 from fencepost.arguments import OrMinusOne
 from fencepost.client.admin.base import AdminBase
+from fencepost.client.net.answers import refusal
 from fencepost.client.net.cluster import AnyNode, Controller
-from fencepost.errors import error_for
+from fencepost.errors import KafkaError, error_for
 from fencepost.protocol.messages import create_delegation_token as ct
 from fencepost.protocol.messages import describe_delegation_token as dt
 from fencepost.protocol.messages import expire_delegation_token as et
@@ -77,15 +78,17 @@ class AdminTokens(AdminBase):
             renewers=_principals(ct.CreatableRenewers, renewers),
             max_lifetime_ms=max_lifetime_ms,
         )
+        unanswered: list[KafkaError] = []
         reply: ct.CreateDelegationTokenResponse = await self.cluster.call(
             Controller(),
             request,
             (1 if owner is None else 3, 3),
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: int(answer.error_code),
+            unanswered=unanswered,
         )
         if reply.error_code != 0:
-            raise error_for(reply.error_code, "create a delegation token")
+            raise refusal(reply.error_code, "create a delegation token", None, unanswered)
         return DelegationToken(
             reply.token_id,
             bytes(reply.hmac),
@@ -110,15 +113,17 @@ class AdminTokens(AdminBase):
         Raises:
             BrokerError: The token does not exist (62), has expired (66), or may not be renewed by this principal (63).
         """
+        unanswered: list[KafkaError] = []
         reply: rt.RenewDelegationTokenResponse = await self.cluster.call(
             Controller(),
             rt.RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=renew_period_ms),
             (1, 2),
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: int(answer.error_code),
+            unanswered=unanswered,
         )
         if reply.error_code != 0:
-            raise error_for(reply.error_code, "renew a delegation token")
+            raise refusal(reply.error_code, "renew a delegation token", None, unanswered)
         return reply.expiry_timestamp_ms
 
     async def expire_delegation_token(
@@ -134,15 +139,17 @@ class AdminTokens(AdminBase):
         Raises:
             BrokerError: The token does not exist (62), has expired (66), or is not this principal's (63).
         """
+        unanswered: list[KafkaError] = []
         reply: et.ExpireDelegationTokenResponse = await self.cluster.call(
             Controller(),
             et.ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=expiry_time_period_ms),
             (1, 2),
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: int(answer.error_code),
+            unanswered=unanswered,
         )
         if reply.error_code != 0:
-            raise error_for(reply.error_code, "expire a delegation token")
+            raise refusal(reply.error_code, "expire a delegation token", None, unanswered)
         return reply.expiry_timestamp_ms
 
     async def describe_delegation_tokens(

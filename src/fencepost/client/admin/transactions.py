@@ -15,7 +15,7 @@ from typing import NamedTuple
 from fencepost.arguments import Int16, Int16OrMinusOne, Int32, Int32OrMinusOne, OrMinusOne
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.admin.items import Outcomes, outcomes_of
-from fencepost.client.net.answers import only
+from fencepost.client.net.answers import only, refusal
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind, Leader
 from fencepost.client.net.retry import OFFSET_FETCH, TXN_OFFSET_COMMIT
 from fencepost.client.net.tasks import first_error, gather
@@ -217,6 +217,7 @@ class AdminTransactions(AdminBase):
         """
         deadline_ms = self._deadline(api_timeout_ms)
         pair, attempt, operation = prepared, 0, f"transaction {prepared} of {transactional_id!r}"
+        unanswered: list[KafkaError] = []
         while True:
             request = EndTxnRequest(
                 transactional_id=transactional_id,
@@ -224,11 +225,11 @@ class AdminTransactions(AdminBase):
                 producer_epoch=pair.epoch,
                 committed=commit,
             )
-            code = (await end_txn(self.cluster, request, deadline_ms)).error_code
+            code = (await end_txn(self.cluster, request, deadline_ms, unanswered=unanswered)).error_code
             if code == 0:
                 return
             if code not in MOVED_ON:
-                raise error_for(code, operation)
+                raise refusal(code, operation, None, unanswered)
             found = await find_ending(self.cluster, transactional_id, prepared, deadline_ms, topics=topics)
             if found.ending is not Ending.OPEN or found.ended_by is None:
                 break
@@ -465,16 +466,19 @@ class AdminTransactions(AdminBase):
             topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[number])],
             coordinator_epoch=max(producer.coordinator_epoch, 0),
         )
+        unanswered: list[KafkaError] = []
         reply: WriteTxnMarkersResponse = await self.cluster.call(
             Leader(topic, number),
             WriteTxnMarkersRequest(markers=[marker]),
             (0, 1),
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: int(only(only(only(answer.markers).topics).partitions).error_code),
+            unanswered=unanswered,
         )
         code = only(only(only(reply.markers).topics).partitions).error_code
         if code != 0:
-            raise error_for(code, f"{'commit' if commit else 'abort'} marker for {topic}-{number}")
+            operation = f"{'commit' if commit else 'abort'} marker for {topic}-{number}"
+            raise refusal(code, operation, None, unanswered)
 
     async def features(self, *, api_timeout_ms: int | None = None) -> dict[str, int]:
         """Return the finalized feature levels, such as {"transaction.version": 2}. A missing feature has level 0."""
