@@ -508,7 +508,10 @@ class AsyncioRuntime:
             self._own_loop = own_loop(self)
 
         async def wait() -> Any:
-            return await result
+            try:
+                return await result
+            except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop, and every later coroutine wait
+                raise RuntimeError(f"raised {error!r}") from error
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(wait(), self._own_loop))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -84,6 +85,34 @@ class OfAiohttp(Exception):
 class OfBotocore(Exception):
     def __init__(self, status: int) -> None:
         self.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
+def test_a_coroutine_that_wants_to_end_the_program_ends_no_loop(ending: type[BaseException]) -> None:
+    """The blocking client awaits it in a loop of its own, which later coroutines need."""
+    asked = 0
+
+    async def provider() -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise ending
+        return KEY.token()
+
+    with tempfile.TemporaryDirectory() as folder:
+        keys = Path(folder, "keys.json")
+        keys.write_bytes(key_set(KEY))
+        config: dict[str, str | int | bool] = {
+            "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        }
+        with (
+            fencepost.Broker(config) as broker,
+            fencepost.Admin(broker.bootstrap_servers, **settings(provider)) as admin,
+        ):
+            assert admin.list_topics(api_timeout_ms=WAIT_S * 1000) == []
+    assert asked == 2
 
 
 @pytest.mark.parametrize("made", [http_error, OfRequests, OfAiohttp, OfBotocore])
