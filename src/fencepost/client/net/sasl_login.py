@@ -174,6 +174,13 @@ class ClientLogin:
         token = sasl.token_of(given)
         if not isinstance(token, sasl.OAuthToken):
             raise AuthenticationError(f"{PROVIDER} gave {type(given).__name__}, not an OAuthToken")
+        value: object = token.value
+        expiry: object = token.expires_at_ms
+        if not isinstance(value, str):
+            raise AuthenticationError(f"{PROVIDER} gave an OAuthToken whose value is {type(value).__name__}, not str")
+        if not isinstance(expiry, int | float | None):
+            kind = type(expiry).__name__
+            raise AuthenticationError(f"{PROVIDER} gave an OAuthToken whose expires_at_ms is {kind}, not a number")
         self._token = token
         self._token_until_ms = (
             0 if token.expires_at_ms is None else now_ms + (token.expires_at_ms - now_ms) * TOKEN_USABLE

@@ -87,6 +87,29 @@ class OfBotocore(Exception):
         self.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
 
 
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        (sasl.OAuthToken(b"token"), "an OAuthToken whose value is bytes, not str"),  # type: ignore[arg-type]
+        (sasl.OAuthToken(sasl.OAuthToken("token")), "whose value is OAuthToken, not str"),  # type: ignore[arg-type]
+        (sasl.OAuthToken("token", "soon"), "whose expires_at_ms is str, not a number"),  # type: ignore[arg-type]
+        (b"token", "bytes, not an OAuthToken"),
+        (None, "NoneType, not an OAuthToken"),
+    ],
+)
+def test_a_token_of_a_wrong_type_is_named(token: object, words: str) -> None:
+    config = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "OAUTHBEARER"}
+    with tempfile.TemporaryDirectory() as folder:
+        keys = Path(folder, "keys.json")
+        keys.write_bytes(key_set(KEY))
+        with (
+            fencepost.Broker({**config, "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri()}) as broker,
+            fencepost.Admin(broker.bootstrap_servers, **settings(lambda: token)) as admin,
+            pytest.raises(AuthenticationError, match=f"sasl_oauth_token_provider gave .*{words}"),
+        ):
+            admin.list_topics()
+
+
 @pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
 def test_a_coroutine_that_wants_to_end_the_program_ends_no_loop(ending: type[BaseException]) -> None:
     """The blocking client awaits it in a loop of its own, which later coroutines need."""
