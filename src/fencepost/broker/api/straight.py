@@ -50,6 +50,5 @@ def may_be_joint(frame: Buffer) -> bool:
 @cache
 def joint_path() -> Joint:
     """Return the straight path of Produce requests of several connections."""
-    from fencepost.broker.api.records.produce_joint import take_singles
-
-    return take_singles
+    path: Joint = import_module("fencepost.broker.api.records.produce_joint").take_singles
+    return path
