@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from fencepost.broker import core
+from fencepost.broker.api import straight as straight_requests
 from fencepost.broker.api.records import produce_straight
 from fencepost.broker.api.records.produce_common import CommonProduce, Taken, encode_common_answer
 from fencepost.broker.api.straight import PATHS, Straight, straight_path
@@ -70,7 +70,7 @@ def seen(run: Callable[[], object], *, straight: bool) -> Seen:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SimBroker, "_send", recorded_send)
         patch.setattr(MemoryDisk, "__init__", recorded_disk)
-        patch.setattr(core, "straight_path", path_of)
+        patch.setattr(straight_requests, "straight_path", path_of)
         run()
     return found
 

@@ -22,7 +22,7 @@ from fencepost.broker.api.error_responses import cut_messages, refusal
 from fencepost.broker.api.in_doubt_requests import InDoubtRequests
 from fencepost.broker.api.internal_topics import missing_topic
 from fencepost.broker.api.request_faults import RequestFaults
-from fencepost.broker.api.straight import joint_path, straight_path
+from fencepost.broker.api.straight import StraightRequests
 from fencepost.broker.connection import Buffers, Call, Connection, Core
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import File, Files
@@ -70,6 +70,7 @@ class BrokerCore(Core):
     ) -> None:
         super().__init__(files, config, new_uuid=new_uuid, data_directory=data_directory, steady_ms=steady_ms)
         self._faults = RequestFaults(FaultTable() if faults is None else faults)
+        self._straight = StraightRequests(self, self._faults.table)
         self._doubtful = InDoubtRequests(self.doubts)
         self._connections: dict[int, Connection] = {}
         self._malformed = SubjectRateLimits("malformed requests")
@@ -170,20 +171,13 @@ class BrokerCore(Core):
         Returns:
             Numbers of the requests that were handled, in that order. `handle_frame` must handle the others.
         """
-        free = {
-            number: (connection, frame)
-            for number, (connection_id, frame) in enumerate(requests)
-            if (connection := self._connections.get(connection_id)) is not None
-            and not (connection.calls or connection.held is not None or connection.login is not None)
-        }
-        if len(free) < 2 or self._needs_general_path or straight_path(_PRODUCE) is None:
+        if not self._straight.possible:
             return []
         self.now.ms = now_ms
         self.arrived_ms = self.steady_ms() if arrived_ms is None else arrived_ms
         if self.transactions.unfinished_ids:
             self.follow_up()
-        handled = joint_path()(self, free, now_ms)
-        self.metrics.straight[_PRODUCE] += len(handled)
+        handled = self._straight.take_singles(now_ms, self._connections, requests)
         if self._advanced:
             self._settle()
         return handled
@@ -199,7 +193,7 @@ class BrokerCore(Core):
         if self.transactions.unfinished_ids:
             self.follow_up()
         try:
-            if not spared and (count := self._take_straight_path(now_ms, connection, frame, others)):
+            if not spared and (count := self._straight.take(now_ms, connection, frame, others)):
                 return count
             self._handle(now_ms, connection, frame, spared)
         except MalformedMessage as error:
@@ -405,27 +399,6 @@ class BrokerCore(Core):
         for connection in doomed:
             self.reset(connection)
         return len(doomed)
-
-    @property
-    def _needs_general_path(self) -> bool:
-        """True while a request may be refused, delayed or changed by a rule that only the general path has."""
-        return bool(self.rights.enforced or self.settings.quotas or self.doubts.exist or self._faults.table.requests)
-
-    def _take_straight_path(
-        self, now_ms: int, connection: Connection, frame: memoryview, others: Sequence[Buffer]
-    ) -> int:
-        """Return the number of requests that the straight path of the API handled.
-
-        Only the general path supports logins, ACLs, quotas, fault rules and records in doubt. If one of them applies,
-        this returns 0.
-        """
-        path = straight_path(frame[1]) if len(frame) > 1 and not frame[0] else None
-        if path is None or connection.login is not None or self._needs_general_path:
-            return 0
-        count = path(self, connection, frame, now_ms, others)
-        if count:
-            self.metrics.straight[frame[1]] += count
-        return count
 
     def began(
         self, connection: Connection, api_key: int, version: int, client_id: str, size: int, times: int = 1
