@@ -106,7 +106,7 @@ def put(page: Path, name: str, rows: list[Row]) -> None:
 def _printed(rows: Iterator[Row]) -> Iterator[Row]:
     """Print each row as it comes."""
     for row in rows:
-        print(brokers.told(row), flush=True)
+        print(brokers.row_text(row), flush=True)
         yield row
 
 
@@ -174,8 +174,8 @@ def main() -> None:
     if busiest > BUSY:
         print(f"\nothers took up to {busiest:.0%} of the machine: believe the ratios, not the figures")
     if options.json:
-        told = [*map(report.told, rows), *(row for each in sweeps for row in each.rows())]
-        report.write_json(options.json, command(), report.machine(), told)
+        reported = [*map(report.row_values, rows), *(row for each in sweeps for row in each.rows())]
+        report.write_json(options.json, command(), report.machine(), reported)
 
 
 if __name__ == "__main__":

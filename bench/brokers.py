@@ -48,8 +48,8 @@ class Running:
 def produce_frame(topic: str, values: list[bytes], partitions: int = 1) -> bytes:
     """The values as a batch to each partition."""
     batch = encode_batch(None, values=values, timestamps=0)
-    places = [produce_wire.ProducePartition(topic, None, partition, batch) for partition in range(partitions)]
-    request = produce_wire.ProduceRequest(None, -1, 30_000, places)
+    requested = [produce_wire.ProducePartition(topic, None, partition, batch) for partition in range(partitions)]
+    request = produce_wire.ProduceRequest(None, -1, 30_000, requested)
     body = b"".join(produce_wire.encode_request(request, PRODUCE_VERSION))
     return frame.encode_request_frame(0, PRODUCE_VERSION, 1, "bench", body)
 
@@ -294,10 +294,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     for row in measure(options.quick, options.rounds):
-        print(told(row), flush=True)
+        print(row_text(row), flush=True)
 
 
-def told(row: Row) -> str:
+def row_text(row: Row) -> str:
     """The row as a line."""
     peer = f"{statistics.median(row.peers):12,.2f}" if row.peers else f"{'-':>12}"
     ratio = f"{row.ratio:7.2f}x" if row.ratio is not None else ""

@@ -49,28 +49,28 @@ def draw(file: Path, panels: Sequence[Panel]) -> None:
         figure, axes = pyplot.subplots(
             rows, columns, figsize=(columns * WIDTH, rows * HEIGHT), squeeze=False, layout="constrained"
         )
-        for place, panel in zip(axes.flat, panels, strict=False):
-            _draw_panel(place, panel)
+        for panel_axes, panel in zip(axes.flat, panels, strict=False):
+            _draw_panel(panel_axes, panel)
         for empty in axes.flat[len(panels) :]:
             empty.set_visible(False)
         figure.savefig(file, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
         pyplot.close(figure)
 
 
-def _draw_panel(place: Any, panel: Panel) -> None:
+def _draw_panel(axes: Any, panel: Panel) -> None:
     values = [value for line in panel.lines.values() for value in line]
     are_numbers = all(isinstance(value, int | float) for value in values)
     for name, line in panel.lines.items():
         style = "--" if name == "raw limit" else "-" if are_numbers else ""
         marker = "" if len(line) > 50 else "o"
-        place.plot(list(line), list(line.values()), style, marker=marker, markersize=4, label=name)
+        axes.plot(list(line), list(line.values()), style, marker=marker, markersize=4, label=name)
     if panel.logarithmic:
-        place.set_yscale("log")
+        axes.set_yscale("log")
         if are_numbers:
-            place.set_xscale("log")
+            axes.set_xscale("log")
     else:
-        place.set_ylim(bottom=0)
-    place.set_title(panel.title, fontsize=10)
-    place.set_xlabel(panel.axis)
-    place.set_ylabel(panel.unit)
-    place.legend(fontsize=7)
+        axes.set_ylim(bottom=0)
+    axes.set_title(panel.title, fontsize=10)
+    axes.set_xlabel(panel.axis)
+    axes.set_ylabel(panel.unit)
+    axes.legend(fontsize=7)

@@ -17,10 +17,10 @@ MARK = "half of 25 to 40 s"
 
 def waits(printed: str) -> dict[str, list[float]]:
     """Seconds by who was killed, out of what the demo has printed. Raises ValueError."""
-    _, found, told = printed.partition(TITLE)
+    _, found, reported = printed.partition(TITLE)
     if not found:
         raise ValueError(f"the demo did not say how long it stood still: {printed[-2000:]}")
-    parts = (part.split(maxsplit=1) for part in told.splitlines()[0].split(";"))
+    parts = (part.split(maxsplit=1) for part in reported.splitlines()[0].split(";"))
     return {name: [float(each) for each in re.findall(r"[\d.]+", seconds)] for name, seconds in parts}
 
 

@@ -220,7 +220,7 @@ def transactional_offsets(ask: Ask, count: int) -> Frames:
     (producer_id, first), units = producer(ask, "bench-offsets"), []
     group, member, generation = joined(ask, topic)
     for epoch in range(first, first + count):
-        place = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=epoch, committed_metadata="")
+        partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=epoch, committed_metadata="")
         commit = TxnOffsetCommitRequest(
             transactional_id="bench-offsets",
             group_id=group,
@@ -228,7 +228,7 @@ def transactional_offsets(ask: Ask, count: int) -> Frames:
             generation_id=generation,
             producer_id=producer_id,
             producer_epoch=epoch,
-            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[place])],
+            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])],
         )
         end = EndTxnRequest(
             transactional_id="bench-offsets", producer_id=producer_id, producer_epoch=epoch, committed=True
@@ -288,12 +288,12 @@ def commits(ask: Ask, count: int) -> Frames:
     """OffsetCommit v8 of one partition, of a member."""
     topic = new_topic(ask)
     group, member, generation = joined(ask, topic)
-    place = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
     request = OffsetCommitRequest(
         group_id=group,
         member_id=member,
         generation_id_or_member_epoch=generation,
-        topics=[OffsetCommitRequestTopic(name=topic, partitions=[place])],
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
     )
     return [[(0, message(request, 8))]] * count
 

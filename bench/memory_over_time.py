@@ -74,8 +74,8 @@ class Hour:
     @classmethod
     def read(cls, file: Path) -> Hour:
         """Read a result from its file, also that of a run that has not ended."""
-        told = json.loads(file.read_text())
-        return cls(**{**told, "processes": [Memory(**one) for one in told["processes"]]})
+        reported = json.loads(file.read_text())
+        return cls(**{**reported, "processes": [Memory(**one) for one in reported["processes"]]})
 
     def put(self, page: Path, command: str) -> None:
         """The chart beside the page, and what it shows in the page."""
@@ -86,8 +86,8 @@ class Hour:
         moved = ", ".join(f"{role} {count:,} records" for role, count in self.done.items())
         where = {name: what for name, what in report.machine().items() if name in ("date", "processor", "python")}
         seen = f"The last sample is from minute {self.processes[0].seconds[-1] / 60:.0f}."
-        told = f"{report.provenance(command, where)} {seen}{f' {moved}.' if moved else ''}"
-        report.put(page, f"memory {self.broker}", [f"![{title}](charts/{chart.name})", "", *self.table(), "", told])
+        reported = f"{report.provenance(command, where)} {seen}{f' {moved}.' if moved else ''}"
+        report.put(page, f"memory {self.broker}", [f"![{title}](charts/{chart.name})", "", *self.table(), "", reported])
 
     def table(self) -> list[str]:
         """In Markdown."""

@@ -121,14 +121,14 @@ def main() -> None:
         return
     import argparse
 
-    from bench.brokers import told
+    from bench.brokers import row_text
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the records for the memory")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     for row in rows(quick=given.quick, rounds=given.rounds):
-        print(told(row), flush=True)
+        print(row_text(row), flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import psutil
 
 from fencepost_lab.benchmark.contest import BUSY, Row, figure
 
-__all__ = ["busy_line", "command_of", "machine", "provenance", "put", "table", "told", "write_json"]
+__all__ = ["busy_line", "command_of", "machine", "provenance", "put", "row_values", "table", "write_json"]
 
 
 def machine() -> dict[str, str]:
@@ -44,13 +44,13 @@ def machine() -> dict[str, str]:
 def command_of(arguments: Sequence[str], without: Sequence[str]) -> str:
     """Return the command line without the options for the place of the results."""
     left: list[str] = []
-    place = 0
-    while place < len(arguments):
-        if arguments[place] in without:
-            place += 2
+    index = 0
+    while index < len(arguments):
+        if arguments[index] in without:
+            index += 2
         else:
-            left.append(arguments[place])
-            place += 1
+            left.append(arguments[index])
+            index += 1
     return " ".join(("make bench", *([f'ARGS="{" ".join(left)}"'] if left else ())))
 
 
@@ -59,7 +59,7 @@ def write_json(file: Path, command: str, where: dict[str, str], rows: Sequence[d
     file.write_text(json.dumps({"command": command, "machine": where, "rows": rows}, indent=1) + "\n")
 
 
-def told(row: Row) -> dict[str, Any]:
+def row_values(row: Row) -> dict[str, Any]:
     """For JSON."""
     return {**asdict(row), "ratio": row.ratio, "spread": row.spread}
 

@@ -157,10 +157,10 @@ def compare(trees: list[str], given: argparse.Namespace) -> None:
         for tree in trees if number % 2 == 0 else reversed(trees):
             command = [sys.executable, "-m", "bench.request_calls", "--one", "--requests", str(given.requests)]
             environment = {**os.environ, "PYTHONPATH": tree}
-            told = subprocess.run(
+            reported = subprocess.run(
                 [*command, "--rows", *given.rows], env=environment, check=True, stdout=subprocess.PIPE
             ).stdout
-            for name, measured in json.loads(told).items():
+            for name, measured in json.loads(reported).items():
                 found.setdefault((name, tree), []).append(measured)
     for name in given.rows:
         for tree in trees:

@@ -135,7 +135,12 @@ class Swept:
     def rows(self) -> list[dict[str, Any]]:
         """For JSON: everybody at each value, beside the yardstick."""
         return [
-            {"sweep": self.sweep.name, "panel": panel, "value": value, **report.told(contest.row(name, name, raw=raw))}
+            {
+                "sweep": self.sweep.name,
+                "panel": panel,
+                "value": value,
+                **report.row_values(contest.row(name, name, raw=raw)),
+            }
             for panel, points in self.panels.items()
             for value, (_, contest, raw) in points.items()
             for name in contest.rates
@@ -179,8 +184,8 @@ class Swept:
         for panel, points in self.panels.items():
             unit = next(iter(points.values())).contest.unit
             lines += [f"{panel} ({unit}):", "", *self.lines(panel), ""]
-        told = {name: where[name] for name in ("date", "processor", "kafka")}
-        lines += [f"{report.provenance(command, told)} {report.busy_line(self.busiest)}"]
+        reported = {name: where[name] for name in ("date", "processor", "kafka")}
+        lines += [f"{report.provenance(command, reported)} {report.busy_line(self.busiest)}"]
         report.put(page, f"sweep {self.sweep.name}", lines)
 
 

@@ -27,7 +27,7 @@ END_VERSION = 5
 PATIENCE_S = 60.0  # while a coordinator loads
 
 
-class Told(NamedTuple):
+class Answered(NamedTuple):
     """An answer, and the code in it."""
 
     code: int
@@ -40,15 +40,15 @@ class Lane(RawConnection):
     def ask(self, api_key: int, version: int, body: bytes) -> None:
         self.send(frame.encode_request_frame(api_key, version, 1, "bench", body))
 
-    def told(self, api_key: int, version: int) -> Told:
+    def told(self, api_key: int, version: int) -> Answered:
         """The next answer."""
         raw = memoryview(self.answer())
         _, at = frame.decode_response_header(api_key, version, raw)
         if api_key == PRODUCE:
             produced = produce_wire.decode_response(raw[at:], version)
-            return Told(produced.partitions[0].error_code, produced)
+            return Answered(produced.partitions[0].error_code, produced)
         reply = codec.decode_response(api_key, version, raw[at:])
-        return Told(reply.error_code, reply)
+        return Answered(reply.error_code, reply)
 
 
 Shares = Sequence[tuple[Lane, Sequence[str]]]
@@ -92,12 +92,12 @@ def _answered(shares: Shares, api_key: int, version: int, body: Callable[[str], 
         for lane, names in shares:
             for name in names:
                 lane.ask(api_key, version, body(name))
-        told = {name: lane.told(api_key, version) for lane, names in shares for name in names}
-        replies |= {name: reply for name, (code, reply) in told.items() if code == 0}
-        refused = {code for code, _ in told.values() if code}
+        reported = {name: lane.told(api_key, version) for lane, names in shares for name in names}
+        replies |= {name: reply for name, (code, reply) in reported.items() if code == 0}
+        refused = {code for code, _ in reported.values() if code}
         if refused - PASSING or (refused and time.monotonic() > deadline):
             raise KafkaError(f"API {api_key} was refused: {sorted(refused)}")
-        left = [(lane, [name for name in names if told[name].code]) for lane, names in shares]
+        left = [(lane, [name for name in names if reported[name].code]) for lane, names in shares]
         shares = [(lane, names) for lane, names in left if names]
         if shares:
             time.sleep(0.1)
@@ -114,6 +114,6 @@ def _record(topic: str, name: str, producer_id: int, epoch: int) -> bytes:
         base_sequence=0,
         transactional=True,
     )
-    place = produce_wire.ProducePartition(topic, None, 0, batch)
-    request = produce_wire.ProduceRequest(name, -1, 30_000, [place])
+    partition = produce_wire.ProducePartition(topic, None, 0, batch)
+    request = produce_wire.ProduceRequest(name, -1, 30_000, [partition])
     return b"".join(produce_wire.encode_request(request, PRODUCE_VERSION))

@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
-    told: list[str] = []  # printed by one thread: those of two would end in the middle of each other
+    reported: list[str] = []  # printed by one thread: those of two would end in the middle of each other
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 transaction_timeout_ms=options.transaction_timeout_ms,
                 group_protocol=options.group_protocol,
             )
-            told.append(f"{threading.current_thread().name} copied {count} records")
+            reported.append(f"{threading.current_thread().name} copied {count} records")
         except BaseException as error:  # noqa: BLE001 (the main thread raises it)
             failures.append(error)
             stopping.set()
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    for line in told:
+    for line in reported:
         print(line)
     if failures:
         raise failures[0]

@@ -143,10 +143,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if config.pluginmanager.has_plugin("randomly"):
         return
-    place = {file: number for number, file in enumerate(LONGEST)}
-    usual = len(place)
+    ranks = {file: number for number, file in enumerate(LONGEST)}
+    usual = len(ranks)
     items.sort(
-        key=lambda item: place.get(item.nodeid.partition("::")[0], usual + (item.get_closest_marker("spark") is None))
+        key=lambda item: ranks.get(item.nodeid.partition("::")[0], usual + (item.get_closest_marker("spark") is None))
     )
 
 

@@ -67,7 +67,7 @@ def unused(paths: Iterable[Path]) -> dict[str, str]:
 def dead(found: dict[str, str], allowed: Iterable[str]) -> dict[str, str]:
     """Of what is unused that which no name of ``allowed`` covers."""
     patterns = list(allowed)
-    return {name: place for name, place in found.items() if not any(fnmatchcase(name, pattern) for pattern in patterns)}
+    return {name: where for name, where in found.items() if not any(fnmatchcase(name, pattern) for pattern in patterns)}
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +97,8 @@ def test_dead_code_is_found(tmp_path: Path, source: str, expected: set[str]) -> 
 
 def test_nothing_is_dead(found: dict[str, str]) -> None:
     left = dead(found, names(CALLED_BY_OTHERS) + names(FOR_USERS))
-    told = told_in_docs()
-    assert [place for name, place in sorted(left.items()) if name not in told] == []
+    reported = told_in_docs()
+    assert [where for name, where in sorted(left.items()) if name not in reported] == []
 
 
 def test_no_name_is_allowed_for_nothing(found: dict[str, str]) -> None:

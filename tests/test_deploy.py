@@ -62,10 +62,10 @@ def test_a_broker_runs_on_these_arguments_until_sigterm(arguments: Callable[[Pat
     command += ["--config", "listeners=PLAINTEXT://127.0.0.1:0"]  # 9092 may be somebody's
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
-        told = process.stdout.readline()
+        reported = process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, process.stderr.read()
-    assert told.startswith("listening on 127.0.0.1:")
+    assert reported.startswith("listening on 127.0.0.1:")
     assert (tmp_path / "data" / "meta.properties").exists()
 
 

@@ -67,12 +67,12 @@ def test_a_section_quotes_what_the_finding_says(code: str) -> None:
     quoted = SECTIONS[code]["it says"].strip("`").replace("TOPIC", "orders")
     pattern = re.compile(".*".join(re.escape(piece) for piece in quoted.split("...")), re.DOTALL)
     said = [each.words for name, sick, _, _ in CASES if name == code for each in diagnose(sick) if each.code == code]
-    told = said + [words.replace("the reason", "CLUSTER_AUTHORIZATION_FAILED (31)") for words in said]
+    reported = said + [words.replace("the reason", "CLUSTER_AUTHORIZATION_FAILED (31)") for words in said]
     parts = {"FP002": "disks of broker 1", "FP003": "clock", "FP004": "transactions", "FP001": "topics"}
     if code in parts:  # the part differs, the words around it do not
         pattern = re.compile(r"[a-z0-9 ]+: not known: .*", re.DOTALL)
         assert quoted.partition(": ")[2].startswith("not known: ")
-    assert any(pattern.match(words) for words in told), (quoted, told)
+    assert any(pattern.match(words) for words in reported), (quoted, reported)
 
 
 def test_the_actions_of_findings_are_in_their_sections() -> None:
@@ -138,9 +138,9 @@ def test_a_command_runs(command: str, broker: Any, capsys: pytest.CaptureFixture
     confirming = {"abort", "delete"} & set(words[:2]) or "--abort" in words or "reset-offsets" in words
     with pytest.raises(SystemExit) as ended:
         main([*words, *(["--yes"] if confirming else [])])
-    told = capsys.readouterr()
-    assert ended.value.code in (0, 1, 3, 4), f"{command}\n{told.out}\n{told.err}"
-    assert "Usage:" not in told.err
+    reported = capsys.readouterr()
+    assert ended.value.code in (0, 1, 3, 4), f"{command}\n{reported.out}\n{reported.err}"
+    assert "Usage:" not in reported.err
 
 
 def test_texts_lead_to_sections_that_there_are() -> None:

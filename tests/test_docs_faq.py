@@ -21,7 +21,7 @@ from tests.support.tidy import PACKAGES, python_files
 
 PAGE = (ROOT / "docs" / "faq.md").read_text()
 OURS, _, STRANGERS = PAGE.partition("## Messages of other clients")
-PLACE = "\0"  # where a text names something
+PLACEHOLDER = "\0"  # where a text names something
 
 
 def quoted(text: str) -> list[str]:
@@ -30,12 +30,12 @@ def quoted(text: str) -> list[str]:
 
 
 def texts(source: str) -> Iterator[str]:
-    """Every text of a module, with PLACE for what is put in, by an f-string or by %."""
+    """Every text of a module, with PLACEHOLDER for what is put in, by an f-string or by %."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield re.sub(r"%[-.\d]*[sdrf]", PLACE, node.value)
+            yield re.sub(r"%[-.\d]*[sdrf]", PLACEHOLDER, node.value)
         elif isinstance(node, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else PLACE for part in node.values)
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else PLACEHOLDER for part in node.values)
 
 
 def is_said(message: str, among: list[str]) -> bool:
@@ -78,14 +78,14 @@ WRONG = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl
 
 def no_login(broker: fencepost.Broker, **settings: str) -> str:
     """Return the errors of connections that fail to log in, up to LAST_WORD."""
-    told: list[object] = []
+    reported: list[object] = []
     client = confluent_kafka.Producer(
-        {"bootstrap.servers": broker.bootstrap_servers, "error_cb": told.append, **settings}
+        {"bootstrap.servers": broker.bootstrap_servers, "error_cb": reported.append, **settings}
     )
     deadline = time.monotonic() + 60
-    while not any(LAST_WORD in str(error) for error in told) and time.monotonic() < deadline:
+    while not any(LAST_WORD in str(error) for error in reported) and time.monotonic() < deadline:
         client.poll(0.1)
-    return "\n".join(map(str, told))
+    return "\n".join(map(str, reported))
 
 
 def commit(broker: fencepost.Broker, meanwhile: Callable[[], object]) -> str:
@@ -122,11 +122,11 @@ def no_topic(broker: fencepost.Broker) -> str:
 def too_large(broker: fencepost.Broker) -> str:
     with fencepost.Admin(broker.bootstrap_servers) as admin:
         admin.create_topic("small", 1, configs={"max.message.bytes": "1000"})
-    told: list[str] = []
+    reported: list[str] = []
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
-    producer.produce("small", b"x" * 5000, on_delivery=lambda error, _: told.append(str(error)))
+    producer.produce("small", b"x" * 5000, on_delivery=lambda error, _: reported.append(str(error)))
     producer.flush(60)
-    return told[0]
+    return reported[0]
 
 
 SCENES: list[tuple[str, dict[str, str], Callable[[fencepost.Broker], str]]] = [

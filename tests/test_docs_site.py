@@ -197,9 +197,9 @@ def anchors(html: str) -> set[str]:
 
 def test_the_fields_in_the_reference_are_those_of_the_classes() -> None:
     text = (DOCS / "reference.md").read_text()
-    told = re.findall(r"^::: fencepost\.(\w+)\n(?: .*\n)?\n(?:Fields|Members): (.*)\.$", text, re.MULTILINE)
-    assert len(told) == 12
-    for name, names in told:
+    reported = re.findall(r"^::: fencepost\.(\w+)\n(?: .*\n)?\n(?:Fields|Members): (.*)\.$", text, re.MULTILINE)
+    assert len(reported) == 12
+    for name, names in reported:
         kind = getattr(fencepost, name)
         fields = getattr(kind, "_fields", None) or getattr(kind, "__members__", None) or kind.__dataclass_fields__
         assert names == ", ".join(f"`{field}`" for field in fields), name
@@ -221,9 +221,9 @@ def test_a_link_that_leads_nowhere_fails(page: str, heading: str, tmp_path: Path
     config.write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\n{own}")
     done = build(config, tmp_path / "site")
     assert done.returncode != 0
-    told = done.stdout + done.stderr
-    assert told.count("WARNING") == 1, told
-    assert (heading or link(page)) in told
+    reported = done.stdout + done.stderr
+    assert reported.count("WARNING") == 1, reported
+    assert (heading or link(page)) in reported
 
 
 def link(page: str, heading: str = "") -> str:

@@ -51,11 +51,11 @@ def problems(page: str) -> list[str]:
     classes = {
         name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, KafkaError)
     }
-    told = rows(page)
-    names = [row.name for row in told]
+    reported = rows(page)
+    names = [row.name for row in reported]
     found = [f"{name} has {names.count(name)} rows" for name in classes if names.count(name) != 1]
-    found += [f"{row.name} is no exception" for row in told if row.name not in classes]
-    for row in told:
+    found += [f"{row.name} is no exception" for row in reported if row.name not in classes]
+    for row in reported:
         if row.name in classes:
             found += wrong(row, classes[row.name])
     return found

@@ -87,21 +87,21 @@ def aliases(text: str) -> list[str]:
 
 def defined_twice(sources: Iterable[tuple[str, str]]) -> list[str]:
     """Aliases that several of the (name, text) modules define, with the modules."""
-    places = defaultdict(list)
+    modules = defaultdict(list)
     for name, text in sources:
         for alias in aliases(text):
-            places[alias].append(name)
-    return [f"{alias} in {', '.join(found)}" for alias, found in sorted(places.items()) if len(found) > 1]
+            modules[alias].append(name)
+    return [f"{alias} in {', '.join(found)}" for alias, found in sorted(modules.items()) if len(found) > 1]
 
 
 def classes_defined_twice(sources: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Return the class names that several of the (name, text) modules define at their top level, with the modules."""
-    places = defaultdict(list)
+    modules = defaultdict(list)
     for name, text in sources:
         for statement in ast.parse(text).body:
             if isinstance(statement, ast.ClassDef):
-                places[statement.name].append(name)
-    return {name: found for name, found in sorted(places.items()) if len(found) > 1}
+                modules[statement.name].append(name)
+    return {name: found for name, found in sorted(modules.items()) if len(found) > 1}
 
 
 def both_ways(arrows: Iterable[tuple[str, str]]) -> list[str]:

@@ -271,14 +271,14 @@ def test_a_python_is_found_where_pyenv_and_uv_install_it(
     """In PATH there is only a shim that does not start."""
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
-    for place, status in (
+    for folder, status in (
         ("shims", 127),
         ("versions/3.80.2/bin", 0),
         ("versions/3.80.10/bin", 0),
         ("uv/cpython-3.81.0-linux/bin", 0),
     ):
-        number = "3.81" if "3.81" in place else "3.80"
-        program = tmp_path / place / f"python{number}"
+        number = "3.81" if "3.81" in folder else "3.80"
+        program = tmp_path / folder / f"python{number}"
         program.parent.mkdir(parents=True)
         program.write_text(f"#!/bin/sh\nexit {status}\n")
         program.chmod(0o755)

@@ -64,6 +64,6 @@ def test_a_build_that_fails_is_reported_and_an_error_if_it_is_needed(copy: Path,
     cargo.chmod(0o755)
     done = make_venv(copy, environment, *([needed] if needed == "--native" else []))
     assert done.returncode == (1 if needed else 0)
-    told = "error: the native module cannot be built:" if needed else "runs without the native module, which"
-    assert told in done.stderr
+    reported = "error: the native module cannot be built:" if needed else "runs without the native module, which"
+    assert reported in done.stderr
     assert not (copy / ".venv" / ".fencepost-native-stamp").exists()

@@ -30,11 +30,11 @@ def broker(programs: Path) -> Iterator[str]:
         command, env=clean(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout is not None
-        told = re.match(r"listening on (\S+)", process.stdout.readline())
-        assert told
-        created = fencepost(programs, "topics", "create", "numbers", "-b", told[1])
+        reported = re.match(r"listening on (\S+)", process.stdout.readline())
+        assert reported
+        created = fencepost(programs, "topics", "create", "numbers", "-b", reported[1])
         assert (created.returncode, created.stdout) == (0, "created numbers\n")
-        yield told[1]
+        yield reported[1]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 

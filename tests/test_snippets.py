@@ -212,12 +212,12 @@ def told(spark_here: SparkHere, tmp_path_factory: pytest.TempPathFactory) -> dic
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("where", [where for where, _ in SPARK_BLOCKS])
-def test_a_query_runs(where: str, told: dict[str, str]) -> None:
-    assert "rows written: 20 20" in told[where], told[where]
+def test_a_query_runs(where: str, reported: dict[str, str]) -> None:
+    assert "rows written: 20 20" in reported[where], reported[where]
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_what_a_batch_has_lost_is_written_by_the_recipe(told: dict[str, str]) -> None:
+def test_what_a_batch_has_lost_is_written_by_the_recipe(reported: dict[str, str]) -> None:
     ((where, _),) = RECIPES
-    assert "rows: True" in told[where], told[where]
+    assert "rows: True" in reported[where], reported[where]

@@ -50,10 +50,10 @@ def seeds() -> dict[str, list[bytes]]:
 def build(cargo: str) -> Path:
     """Return the folder of the programs."""
     environment = {**os.environ, "RUSTFLAGS": COVERAGE}
-    told = subprocess.run(
+    reported = subprocess.run(
         [str(Path(cargo).with_name("rustc")), "-vV"], check=True, stdout=subprocess.PIPE, text=True
     ).stdout
-    host = told.partition("host: ")[2].split()[0]
+    host = reported.partition("host: ")[2].split()[0]
     # With a named target the flags do not apply to build scripts, which have no fuzzer to report to.
     subprocess.run([cargo, "build", "--release", "--locked", "--target", host], cwd=ROOT, env=environment, check=True)
     return ROOT / "target" / host / "release"

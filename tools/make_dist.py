@@ -173,9 +173,9 @@ def prove(python: str, target: Path, version: str, *, native: bool) -> str:
     with tempfile.TemporaryDirectory(prefix="fencepost-dist-") as folder:
         product = ["fencepost", "fencepost-native"] if native else ["fencepost"]
         inside = install(python, target, Path(folder) / "product", product)
-        told = run([inside.parent / "fencepost", "--version"], target)
-        if told != f"fencepost {version}\n":
-            raise ReleaseError(f"{python}: fencepost --version prints {told!r}")
+        reported = run([inside.parent / "fencepost", "--version"], target)
+        if reported != f"fencepost {version}\n":
+            raise ReleaseError(f"{python}: fencepost --version prints {reported!r}")
         for program in programs:
             run([inside, "-c", program], Path(folder), {"FENCEPOST_NATIVE": "1" if native else "0"})
         laboratory = install(python, target, Path(folder) / "laboratory", ["fencepost", "fencepost-lab"])

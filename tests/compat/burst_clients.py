@@ -105,7 +105,7 @@ def librdkafka(servers: str, topic: str, ready: threading.Event, may_go: threadi
         },
         logger=_librdkafka,
     )
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
 
     def send(*values: str) -> list[str]:
         for value in values:
@@ -114,14 +114,14 @@ def librdkafka(servers: str, topic: str, ready: threading.Event, may_go: threadi
                     topic,
                     value,
                     partition=0,
-                    on_delivery=lambda error, _, value=value: told.update(  # type: ignore[misc]
+                    on_delivery=lambda error, _, value=value: reported.update(  # type: ignore[misc]
                         {value: "ok" if error is None else error.name()}
                     ),
                 )
             except KafkaException as error:
-                told[value] = error.args[0].name()
-        until(lambda: _polled(producer, fatal) and told.keys() >= set(values), within_s=PATIENCE_S)
-        return [told[value] for value in values]
+                reported[value] = error.args[0].name()
+        until(lambda: _polled(producer, fatal) and reported.keys() >= set(values), within_s=PATIENCE_S)
+        return [reported[value] for value in values]
 
     assert [outcome for value in BEFORE for outcome in send(value)] == ["ok"] * 3
     ready.set()
@@ -150,10 +150,10 @@ def of_aiokafka(servers: str, topic: str, ready: threading.Event, may_go: thread
             sent = [
                 asyncio.ensure_future(producer.send_and_wait(topic, value.encode(), partition=0)) for value in AT_ONCE
             ]
-            told = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), PATIENCE_S)
+            reported = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), PATIENCE_S)
             last = asyncio.wait_for(producer.send_and_wait(topic, AFTER.encode(), partition=0), PATIENCE_S)
-            told += await asyncio.gather(last, return_exceptions=True)
-            return ["ok" if not isinstance(one, BaseException) else type(one).__name__ for one in told]
+            reported += await asyncio.gather(last, return_exceptions=True)
+            return ["ok" if not isinstance(one, BaseException) else type(one).__name__ for one in reported]
         finally:
             await producer.stop()
 
@@ -175,10 +175,10 @@ def kafka_python(servers: str, topic: str, ready: threading.Event, may_go: threa
     ready.set()
     may_go.wait(PATIENCE_S)
     sent = [producer.send(topic, value.encode(), partition=0) for value in AT_ONCE]
-    told = [outcome(lambda one=one: one.get(PATIENCE_S)) for one in sent]  # type: ignore[misc]
-    told.append(outcome(lambda: producer.send(topic, AFTER.encode(), partition=0).get(PATIENCE_S)))
+    reported = [outcome(lambda one=one: one.get(PATIENCE_S)) for one in sent]  # type: ignore[misc]
+    reported.append(outcome(lambda: producer.send(topic, AFTER.encode(), partition=0).get(PATIENCE_S)))
     producer.close()
-    return told
+    return reported
 
 
 def ours(servers: str, topic: str, ready: threading.Event, may_go: threading.Event) -> list[str]:
@@ -195,8 +195,8 @@ def ours(servers: str, topic: str, ready: threading.Event, may_go: threading.Eve
         ready.set()
         may_go.wait(PATIENCE_S)
         sent = [producer.send(topic, value.encode(), partition=0) for value in AT_ONCE]
-        told = [outcome(lambda one=one: one.result(PATIENCE_S)) for one in sent]  # type: ignore[misc]
-        return [*told, outcome(lambda: producer.send(topic, AFTER.encode(), partition=0).result(PATIENCE_S))]
+        reported = [outcome(lambda one=one: one.result(PATIENCE_S)) for one in sent]  # type: ignore[misc]
+        return [*reported, outcome(lambda: producer.send(topic, AFTER.encode(), partition=0).result(PATIENCE_S))]
 
 
 PYTHON = {"librdkafka": librdkafka, "aiokafka": of_aiokafka, "kafka-python": kafka_python, "fencepost": ours}
@@ -218,8 +218,8 @@ class InJava:
         """It looks for the topic."""
 
     def outcomes(self) -> Told:
-        told = self._java.wait(self._key)
-        return {step: told.get(step, "") for step in OUTCOMES}
+        reported = self._java.wait(self._key)
+        return {step: reported.get(step, "") for step in OUTCOMES}
 
 
 class InGo:
@@ -245,11 +245,11 @@ class InGo:
         """It looks for the topic."""
 
     def outcomes(self) -> Told:
-        told: Told = {}
+        reported: Told = {}
         while (line := self._line()) not in ("end", ""):
             step, _, outcome = line.partition("=")
-            told[step] = outcome
+            reported[step] = outcome
         assert self._ran.wait(60) == 0
         assert self._ran.stdout is not None
         self._ran.stdout.close()
-        return told
+        return reported

@@ -59,11 +59,13 @@ class JavaClients:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def start(self, key: str, release: str, bootstrap_servers: str, topic: str, scenario: str, told: str = "") -> None:
+    def start(
+        self, key: str, release: str, bootstrap_servers: str, topic: str, scenario: str, reported: str = ""
+    ) -> None:
         """`key` names the run; the topic's name is also the group's, and the transactional id without `told`."""
         self._told[key] = {}
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{key} {release} {bootstrap_servers} {topic} {told or topic} {scenario}\n")
+        self._process.stdin.write(f"{key} {release} {bootstrap_servers} {topic} {reported or topic} {scenario}\n")
         self._process.stdin.flush()
 
     def wait_for(self, key: str, step: str) -> None:

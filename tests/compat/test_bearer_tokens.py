@@ -183,10 +183,10 @@ def test_keys_and_tokens_come_from_an_identity_provider() -> None:
             wrong = ClientCredentials(f"{address}/token", "alice", "guessed")
             with (
                 client(broker, wrong) as admin,
-                pytest.raises(AuthenticationError, match=r"401 .*invalid_client") as told,
+                pytest.raises(AuthenticationError, match=r"401 .*invalid_client") as reported,
             ):
                 admin.list_topics()
-        assert "guessed" not in f"{told.value!r} {told.value.__cause__!r} {wrong!r}"
+        assert "guessed" not in f"{reported.value!r} {reported.value.__cause__!r} {wrong!r}"
 
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer"

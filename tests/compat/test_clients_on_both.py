@@ -126,5 +126,5 @@ def test_a_mend_that_is_taken_out_is_missed(
     plant, what = PLANTS[workload]
     plant(monkeypatch)
     found = ran(arms, "librdkafka", workload)
-    told = [*found.worse(), *found.slow(FACTOR)]
-    assert [text for text in told if text.startswith(what)], told
+    reported = [*found.worse(), *found.slow(FACTOR)]
+    assert [text for text in reported if text.startswith(what)], reported

@@ -53,19 +53,19 @@ def empty(broker: BrokerProcess, topics: list[str]) -> None:
 
 def read(servers: str, topic: str) -> list[str]:
     """Return the readable values. The broker knows that it had more, and names the lost offsets."""
-    place = fencepost.TopicPartition(topic, 0)
+    partition = fencepost.TopicPartition(topic, 0)
     with fencepost.Consumer(servers, auto_offset_reset="earliest") as consumer:
-        consumer.assign([place])
-        consumer.seek(place, 0)
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
         with fencepost.Admin(servers) as admin:
-            end = admin.list_offsets({place: -1})[place].offset
+            end = admin.list_offsets({partition: -1})[partition].offset
         found: list[str] = []
-        while (at := consumer.position(place)) < end:
+        while (at := consumer.position(partition)) < end:
             try:
                 found += [(record.value or b"").decode() for record in consumer.poll(1000)]
             except fencepost.errors.CorruptRecordError:
                 assert at < len(BEFORE)
-                consumer.seek(place, at + 1)
+                consumer.seek(partition, at + 1)
     return found
 
 
@@ -95,10 +95,10 @@ def librdkafka(servers: str, topic: str) -> Iterator[str]:
     producer = LibrdkafkaProducer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0})
 
     def send(value: str) -> None:
-        told: list[object] = []
-        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: told.append(error))
+        reported: list[object] = []
+        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: reported.append(error))
         assert producer.flush(120) == 0
-        assert told == [None], told
+        assert reported == [None], reported
 
     yield from (outcome(lambda value=value: send(value)) for value in (*BEFORE, *AFTER))  # type: ignore[misc]
 
@@ -165,8 +165,8 @@ def forget(java: JavaClients, broker: BrokerProcess, check: str, seen: Seen) -> 
     for client, run in runs.items():
         seen.sends[check, client] = list(run)
     for release in RELEASES:
-        told = java.wait(keys[release])
-        seen.sends[check, release] = [told[value] for value in AFTER]
+        reported = java.wait(keys[release])
+        seen.sends[check, release] = [reported[value] for value in AFTER]
     for client, topic in topics.items():
         seen.written[check, client] = read(servers, topic)
     seen.reported[check] = broker.output()
@@ -193,8 +193,8 @@ def test_what_the_application_sees(seen: Seen, client: str) -> None:
 
 @pytest.mark.parametrize("client", [*RELEASES, *PYTHON])
 def test_the_broker_tells_of_each(seen: Seen, client: str) -> None:
-    told = rf"of-{re.escape(client)}-0: (accepted sequence \d+ of )?producer id"
-    assert re.search(told, seen.reported["strict"])
+    reported = rf"of-{re.escape(client)}-0: (accepted sequence \d+ of )?producer id"
+    assert re.search(reported, seen.reported["strict"])
 
 
 @pytest.mark.parametrize("client", [*RELEASES, *PYTHON])

@@ -61,9 +61,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         ran = subprocess.run([binary], input="".join(lines), capture_output=True, text=True, check=True, timeout=150)
         found: Seen = defaultdict(dict)
         for line in ran.stdout.splitlines():
-            key, _, told = line.partition(" ")
+            key, _, reported = line.partition(" ")
             level_text, _, scenario = key.partition("/")
-            step, _, outcome = told.partition("=")
+            step, _, outcome = reported.partition("=")
             found[int(level_text), scenario][step] = outcome
         for level, broker in brokers.items():
             with RawClient(broker.bootstrap_servers) as client:
@@ -83,22 +83,22 @@ FIRST = {"commit": "UNKNOWN_PRODUCER_ID", "partition": "UNKNOWN_PRODUCER_ID", "p
 @pytest.mark.parametrize("scenario", ["commit", "produce", "partition"])
 @pytest.mark.parametrize("level", LEVELS)
 def test_after_a_timeout(seen: Seen, level: int, scenario: str) -> None:
-    told = seen[level, scenario]
-    first = told["commit" if scenario == "commit" else "send"]
+    reported = seen[level, scenario]
+    first = reported["commit" if scenario == "commit" else "send"]
     assert first == (FIRST[scenario] if level < 2 else "TRANSACTION_ABORTABLE")
-    assert told["commit"] != "ok"
-    assert (told["abort"], told["t0"], told["t1"], told["committed"]) == ("ok", "ok", "ok", "t0,t1")
+    assert reported["commit"] != "ok"
+    assert (reported["abort"], reported["t0"], reported["t1"], reported["committed"]) == ("ok", "ok", "ok", "t0,t1")
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_an_application_that_aborts_by_itself(seen: Seen, level: int) -> None:
     """Below level 2 only the next transaction learns of the timeout, and is lost with it."""
-    told = seen[level, "abort"]
-    assert (told["abort"], told["t1"]) == ("ok", "ok")
+    reported = seen[level, "abort"]
+    assert (reported["abort"], reported["t1"]) == ("ok", "ok")
     if level < 2:
-        assert (told["t0"], told["abort-t0"], told["committed"]) == ("UNKNOWN_PRODUCER_ID", "ok", "t1")
+        assert (reported["t0"], reported["abort-t0"], reported["committed"]) == ("UNKNOWN_PRODUCER_ID", "ok", "t1")
     else:
-        assert (told["t0"], told["committed"]) == ("ok", "t0,t1")
+        assert (reported["t0"], reported["committed"]) == ("ok", "t0,t1")
 
 
 def test_its_own_tests(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.support.raw_client import RawClient
 pytestmark = pytest.mark.java
 
 
-class Desk:
+class GroupCommands:
     def __init__(self, servers: str) -> None:
         self._servers = servers
 
@@ -29,13 +29,13 @@ class Desk:
     def rows(self, *arguments: str) -> list[list[str]]:
         """The rows of the table that it prints, without the head."""
         lines = [line.split() for line in self.ask(*arguments).splitlines() if line.strip()]
-        head = next(place for place, words in enumerate(lines) if words[0] == "GROUP")
+        head = next(index for index, words in enumerate(lines) if words[0] == "GROUP")
         return sorted(words for words in lines[head + 1 :] if words[0] != "Consumer")
 
 
 def test_groups_of_both_protocols() -> None:
     with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
-        desk = Desk(broker.bootstrap_servers)
+        commands = GroupCommands(broker.bootstrap_servers)
         for topic in ("t1", "t2"):
             client.create_topic(topic, 2)
             for partition in range(2):
@@ -48,32 +48,32 @@ def test_groups_of_both_protocols() -> None:
         joined = join(client, "old")
         assert sync(client, "old", joined)[0] == 0
 
-        assert desk.rows("--list", "--state", "--type") == [
+        assert commands.rows("--list", "--state", "--type") == [
             ["new", "Consumer", "Stable"],
             ["old", "Classic", "Stable"],
         ]
-        assert desk.rows("--list", "--type", "consumer") == [["new", "Consumer"]]
-        assert [row[:7] for row in desk.rows("--describe", "--group", "new")] == [
+        assert commands.rows("--list", "--type", "consumer") == [["new", "Consumer"]]
+        assert [row[:7] for row in commands.rows("--describe", "--group", "new")] == [
             ["new", "t1", "0", "3", "5", "2", "m" * 22],
             ["new", "t1", "1", "3", "5", "2", "m" * 22],
         ]
-        (row,) = desk.rows("--describe", "--group", "new", "--members", "--verbose")
+        (row,) = commands.rows("--describe", "--group", "new", "--members", "--verbose")
         epoch = str(member.epoch)
         assert row[4:] == ["2", epoch, "t1:0,1", epoch, "t1:0,1"]
-        (row,) = desk.rows("--describe", "--group", "new", "--state")
+        (row,) = commands.rows("--describe", "--group", "new", "--state")
         assert row[-3:] == ["uniform", "Stable", "1"]
-        assert "GroupNotEmptyException" in desk.ask("--delete", "--group", "new")
-        assert "GroupSubscribedToTopicException" in desk.ask("--delete-offsets", "--group", "new", "--topic", "t1")
+        assert "GroupNotEmptyException" in commands.ask("--delete", "--group", "new")
+        assert "GroupSubscribedToTopicException" in commands.ask("--delete-offsets", "--group", "new", "--topic", "t1")
 
         assert member.leave() == 0
         leaving = LeaveGroupRequest(group_id="old", members=[MemberIdentity(member_id=joined.member_id)])
         assert client.call(leaving, 4).error_code == 0
         for group in ("new", "old"):
-            desk.ask("--reset-offsets", "--group", group, "--topic", "t1", "--to-offset", "4", "--execute")
-            desk.ask("--reset-offsets", "--group", group, "--topic", "t2", "--to-earliest", "--execute")
-            offsets = [row[1:4] for row in desk.rows("--describe", "--group", group)]
+            commands.ask("--reset-offsets", "--group", group, "--topic", "t1", "--to-offset", "4", "--execute")
+            commands.ask("--reset-offsets", "--group", group, "--topic", "t2", "--to-earliest", "--execute")
+            offsets = [row[1:4] for row in commands.rows("--describe", "--group", group)]
             assert offsets == [["t1", "0", "4"], ["t1", "1", "4"], ["t2", "0", "0"], ["t2", "1", "0"]]
-            assert "Successful" in desk.ask("--delete-offsets", "--group", group, "--topic", "t2")
-            assert len(desk.rows("--describe", "--group", group)) == 2
-            assert "successful" in desk.ask("--delete", "--group", group)
-        assert desk.ask("--list").split() == []
+            assert "Successful" in commands.ask("--delete-offsets", "--group", group, "--topic", "t2")
+            assert len(commands.rows("--describe", "--group", group)) == 2
+            assert "successful" in commands.ask("--delete", "--group", group)
+        assert commands.ask("--list").split() == []

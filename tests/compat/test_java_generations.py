@@ -86,9 +86,9 @@ def seen(java: JavaClients) -> Seen:
     return found
 
 
-def reason(told: str) -> str:
+def reason(reported: str) -> str:
     """The root cause: Java wraps an error in a KafkaException when it comes before the call that fails by it."""
-    return told.rpartition("<")[2]
+    return reported.rpartition("<")[2]
 
 
 def generation(expected: dict[str, str]) -> str:
@@ -109,49 +109,54 @@ EVERYBODY = [pytest.param(*key, id=f"Java {key[1]} on TV{key[0]}") for key in CL
 
 @pytest.mark.parametrize(("level", "release", "scenario"), CASES)
 def test_after_a_timeout(seen: Seen, level: int, release: str, scenario: str) -> None:
-    told, expected = seen[level, release, scenario], CLIENTS[level, release]
-    first = told[STEP[scenario]]
+    reported, expected = seen[level, release, scenario], CLIENTS[level, release]
+    first = reported[STEP[scenario]]
     assert first == expected[scenario]
-    assert told["commit"] != "ok"
+    assert reported["commit"] != "ok"
     if expected is GENERATION_A:
-        assert [FENCED in told[step] for step in ("commit", "abort", "t0", "t1")] == [True] * 4
-        assert told["committed"] == ""
+        assert [FENCED in reported[step] for step in ("commit", "abort", "t0", "t1")] == [True] * 4
+        assert reported["committed"] == ""
     else:
         # Before 4.0 a failed delivery is told to the application before the producer notes that it needs a new epoch:
         # a commit that comes in between lets it forget that, and t0 finds out.
-        if not (scenario == "produce" and expected is not GENERATION_D and reason(told["t0"]) == UNKNOWN):
-            assert (told["t0"], told["committed"]) == ("ok", "t0,t1")
-        assert (told["abort"], told["t1"], told["committed"].split(",")[-1]) == ("ok", "ok", "t1")
+        if not (scenario == "produce" and expected is not GENERATION_D and reason(reported["t0"]) == UNKNOWN):
+            assert (reported["t0"], reported["committed"]) == ("ok", "t0,t1")
+        assert (reported["abort"], reported["t1"], reported["committed"].split(",")[-1]) == ("ok", "ok", "t1")
 
 
 @pytest.mark.parametrize(("level", "release"), EVERYBODY)
 def test_an_application_that_aborts_by_itself(seen: Seen, level: int, release: str) -> None:
     """It has not seen any error yet. B and C only learn of the timeout by the next transaction, and lose that too."""
-    told, expected = seen[level, release, "abort"], CLIENTS[level, release]
+    reported, expected = seen[level, release, "abort"], CLIENTS[level, release]
     if expected is GENERATION_A:
-        assert [FENCED in told[step] for step in ("abort", "t0", "t1")] == [True] * 3
-        assert told["committed"] == ""
+        assert [FENCED in reported[step] for step in ("abort", "t0", "t1")] == [True] * 3
+        assert reported["committed"] == ""
     elif expected is GENERATION_D:
-        assert (told["abort"], told["t0"], told["t1"], told["committed"]) == ("ok", "ok", "ok", "t0,t1")
+        assert (reported["abort"], reported["t0"], reported["t1"], reported["committed"]) == ("ok", "ok", "ok", "t0,t1")
     else:
-        assert (told["abort"], reason(told["t0"]), told["abort-t0"], told["t1"]) == ("ok", UNKNOWN, "ok", "ok")
-        assert told["committed"] == "t1"
+        assert (reported["abort"], reason(reported["t0"]), reported["abort-t0"], reported["t1"]) == (
+            "ok",
+            UNKNOWN,
+            "ok",
+            "ok",
+        )
+        assert reported["committed"] == "t1"
 
 
 @pytest.mark.parametrize(("level", "release"), EVERYBODY)
 def test_a_producer_that_another_one_fenced(seen: Seen, level: int, release: str) -> None:
     """Fatal, in every generation: nothing about it may look like a timeout."""
-    told = seen[level, release, "fenced"]
-    assert (told["second"], told["commit"], told["t0"]) == ("ok", FENCED, "ok")
-    assert FENCED in told["abort"]
-    assert told["committed"] == "t0"
+    reported = seen[level, release, "fenced"]
+    assert (reported["second"], reported["commit"], reported["t0"]) == ("ok", FENCED, "ok")
+    assert FENCED in reported["abort"]
+    assert reported["committed"] == "t0"
 
 
 @pytest.mark.parametrize(("level", "release"), EVERYBODY)
 def test_commits_aborts_and_offsets(seen: Seen, level: int, release: str) -> None:
-    told = seen[level, release, "copy"]
-    assert [told[f"t{number}"] for number in range(6)] == ["ok"] * 6
-    assert (told["committed"], told["offset"]) == ("t0,t2,t4", "5")
+    reported = seen[level, release, "copy"]
+    assert [reported[f"t{number}"] for number in range(6)] == ["ok"] * 6
+    assert (reported["committed"], reported["offset"]) == ("t0,t2,t4", "5")
 
 
 def test_apache_kafka_fences_them_all(apache_kafka: HasAddress, java: JavaClients) -> None:
@@ -162,11 +167,11 @@ def test_apache_kafka_fences_them_all(apache_kafka: HasAddress, java: JavaClient
             name = f"java-{release}-commit"
             admin.create_topic(name, 2)
             java.start(release, release, apache_kafka.bootstrap_servers, name, "commit")
-        told = {release: java.wait(release) for release in releases}
-    assert {release: told[release]["commit"] for release in releases} == {
+        reported = {release: java.wait(release) for release in releases}
+    assert {release: reported[release]["commit"] for release in releases} == {
         "2.0.1": FENCED,
         "2.5.1": FENCED,
         "3.9.1": FENCED,
         "4.4.0": "InvalidTxnStateException",
     }
-    assert {(told[release]["t1"] == "ok", told[release]["committed"]) for release in releases} == {(False, "")}
+    assert {(reported[release]["t1"] == "ok", reported[release]["committed"]) for release in releases} == {(False, "")}

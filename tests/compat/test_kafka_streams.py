@@ -63,8 +63,8 @@ def test_counts_are_exact(protocol: str, tmp_path: Path) -> None:
 
         def start(name: str) -> None:
             frugal = (*SHORT_LIVED, "-Xmx192m", "-Dorg.apache.logging.log4j.level=OFF")
-            told = (servers, "counter", "words", "counts", str(tmp_path / name), protocol)
-            command = java_program("Counter", *told, folder=tmp_path, options=frugal, more_jars=streams)
+            reported = (servers, "counter", "words", "counts", str(tmp_path / name), protocol)
+            command = java_program("Counter", *reported, folder=tmp_path, options=frugal, more_jars=streams)
             running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
         start("first")

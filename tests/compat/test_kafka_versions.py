@@ -82,8 +82,8 @@ class Cluster:
 
     def committed(self, topic: str) -> list[bytes | None]:
         """The values of the topic's only partition that committed readers see, once nothing is open there."""
-        place = TP(topic, 0)
-        end = self.admin.list_offsets({place: OffsetSpec.LATEST})[place].offset
+        partition = TP(topic, 0)
+        end = self.admin.list_offsets({partition: OffsetSpec.LATEST})[partition].offset
         with fencepost.Consumer(self.servers) as consumer:
             fetched = list(consumer.fetch_range(topic, 0, 0, end, timeout_ms=30_000))
         return [value for piece in fetched for value in piece.columns.values()]
@@ -142,21 +142,21 @@ def produce(cluster: Cluster) -> None:
 def read(cluster: Cluster) -> None:
     """`Consumer`: `assign`, `poll`, `poll_arrow`, every `seek`, `offsets_for`, `fetch_range`"""
     topic = cluster.filled()
-    place = TP(topic, 0)
+    partition = TP(topic, 0)
     with fencepost.Consumer(cluster.servers, auto_offset_reset="earliest") as consumer:
-        consumer.assign([place])
+        consumer.assign([partition])
         assert values(poll_until(consumer, 10)) == [b"%d" % number for number in range(10)]
-        assert consumer.position(place) == 10
-        assert consumer.lag(place) == 0
-        consumer.seek(place, 8)
+        assert consumer.position(partition) == 10
+        assert consumer.lag(partition) == 0
+        consumer.seek(partition, 8)
         assert values(poll_until(consumer, 2)) == [b"8", b"9"]
         consumer.seek_to_timestamp(1_000_000_005_000)
         assert values(poll_until(consumer, 5))[0] == b"5"
         consumer.seek_to_beginning()
         assert consumer.poll_arrow(5000).num_rows > 0
         consumer.seek_to_end()
-        assert consumer.position(place) == 10
-        assert consumer.offsets_for({place: 1_000_000_003_000})[place].offset == 3
+        assert consumer.position(partition) == 10
+        assert consumer.offsets_for({partition: 1_000_000_003_000})[partition].offset == 3
         assert consumer.partitions_for(topic) == [0]
     assert len(cluster.committed(topic)) == 10
 
@@ -274,9 +274,9 @@ def timed_out(cluster: Cluster) -> None:
         producer.begin_transaction()
         producer.send(topic, b"lost", partition=0)
         producer.flush()
-        place, committed = TP(topic, 0), fencepost.Isolation.READ_COMMITTED
-        end = {place: OffsetSpec.LATEST}
-        eventually(lambda: cluster.admin.list_offsets(end, isolation=committed)[place].offset == 2)
+        partition, committed = TP(topic, 0), fencepost.Isolation.READ_COMMITTED
+        end = {partition: OffsetSpec.LATEST}
+        eventually(lambda: cluster.admin.list_offsets(end, isolation=committed)[partition].offset == 2)
         try:
             producer.commit_transaction()
         except FencedOrTimedOutError as error:
@@ -311,20 +311,20 @@ def topics(cluster: Cluster) -> None:
     """`Admin`: topics, settings, records, offsets, log directories, the cluster"""
     admin = cluster.admin
     topic = cluster.filled()
-    place = TP(topic, 0)
+    partition = TP(topic, 0)
     assert topic in admin.list_topics()
     admin.create_partitions(topic, 2)
     assert len(admin.describe_topics([topic])[topic].partitions) == 2
-    assert admin.partitions_of([topic]) == [place, TP(topic, 1)]
+    assert admin.partitions_of([topic]) == [partition, TP(topic, 1)]
     admin.alter_configs(topic, {"retention.ms": "86400000"})
     eventually(lambda: not admin.config_entries(topic)["retention.ms"].is_default)
     assert admin.describe_configs(topic)["retention.ms"] == "86400000"
-    assert admin.list_offsets({place: OffsetSpec.EARLIEST})[place].offset == 0
-    assert admin.list_offsets({place: 1_000_000_004_000})[place].offset == 4
-    assert admin.delete_records({place: 5}) == {place: 5}
+    assert admin.list_offsets({partition: OffsetSpec.EARLIEST})[partition].offset == 0
+    assert admin.list_offsets({partition: 1_000_000_004_000})[partition].offset == 4
+    assert admin.delete_records({partition: 5}) == {partition: 5}
     brokers = admin.describe_cluster().brokers
     assert len(brokers) == 1
-    assert any(place in folder.replicas for folder in admin.describe_log_dirs())
+    assert any(partition in folder.replicas for folder in admin.describe_log_dirs())
     assert admin.api_versions()
     admin.features()
     admin.delete_topic(topic)
@@ -399,8 +399,8 @@ def quorum(cluster: Cluster) -> None:
 
 def latest_timestamp(cluster: Cluster) -> None:
     """`list_offsets` of `MAX_TIMESTAMP` (KIP-734)"""
-    place = TP(cluster.filled(), 0)
-    assert cluster.admin.list_offsets({place: OffsetSpec.MAX_TIMESTAMP})[place].offset == 9
+    partition = TP(cluster.filled(), 0)
+    assert cluster.admin.list_offsets({partition: OffsetSpec.MAX_TIMESTAMP})[partition].offset == 9
 
 
 def fencing(cluster: Cluster) -> None:
@@ -507,7 +507,7 @@ def lower(cluster: Cluster, level: int) -> None:
     eventually(shown)
 
 
-def told() -> dict[str, dict[str, str]]:
+def reported() -> dict[str, dict[str, str]]:
     """The table of the docs: row -> release -> cell."""
     lines = [line for line in TABLE.read_text().splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -537,8 +537,8 @@ def test_what_the_table_says(cluster: Cluster, release: str) -> None:
                     found[row] = "level 2"
     seen = {(row.__doc__ or "").strip(): cell for row, cell in found.items()}
     column = ".".join(release.split(".")[:2])
-    assert seen == {row: cells[column] for row, cells in told().items()}
+    assert seen == {row: cells[column] for row, cells in reported().items()}
 
 
 def test_the_table_has_a_column_for_each_release() -> None:
-    assert {tuple(cells) for cells in told().values()} == {tuple(".".join(r.split(".")[:2]) for r in RELEASES)}
+    assert {tuple(cells) for cells in reported().values()} == {tuple(".".join(r.split(".")[:2]) for r in RELEASES)}

@@ -65,9 +65,9 @@ def test_exactly_once_is_refused_with_the_reason_and_leaves_nothing_behind(
     capsys.readouterr()
     with pytest.raises(SystemExit):
         main(["doctor", "--json", "-b", servers])
-    told = json.loads(capsys.readouterr().out)
-    assert told["about"]["guarantee of Spark sinks"] == "none"
-    (refusal,) = [found["words"] for found in told["findings"] if found["code"] == "FP603"]
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["about"]["guarantee of Spark sinks"] == "none"
+    (refusal,) = [found["words"] for found in reported["findings"] if found["code"] == "FP603"]
     assert re.search(REASON, refusal)
 
 

@@ -161,7 +161,7 @@ def transaction(client: Client, value: str) -> None:
     client.commit()
 
 
-def told(action: Callable[[], object]) -> str:
+def reported(action: Callable[[], object]) -> str:
     try:
         action()
     except Exception as error:  # noqa: BLE001 - what the application sees is what is asked
@@ -176,14 +176,14 @@ def story(client: Client, servers: str, name: str, scenario: str) -> dict[str, s
     await_abort(servers, name)
     steps: dict[str, str] = {}
     if scenario in {"produce", "partition"}:
-        steps["send"] = told(lambda: client.send(0 if scenario == "produce" else 1, "late"))
+        steps["send"] = reported(lambda: client.send(0 if scenario == "produce" else 1, "late"))
     if scenario != "abort":
-        steps["commit"] = told(client.commit)
-    steps["abort"] = told(client.abort)
+        steps["commit"] = reported(client.commit)
+    steps["abort"] = reported(client.abort)
     for value in ("t0", "t1"):
-        steps[value] = told(lambda value=value: transaction(client, value))  # type: ignore[misc]
+        steps[value] = reported(lambda value=value: transaction(client, value))  # type: ignore[misc]
         if steps[value] != "ok":
-            steps[f"abort-{value}"] = told(client.abort)
+            steps[f"abort-{value}"] = reported(client.abort)
     return steps
 
 
@@ -205,7 +205,7 @@ def told_of_it(servers: str, name: str, scenario: str) -> tuple[dict[str, str], 
     try:
         steps = story(client, servers, topic, scenario)
     finally:
-        told(client.close)  # a fenced producer may say so once more
+        reported(client.close)  # a fenced producer may say so once more
     return steps, committed(servers, topic)
 
 
@@ -231,10 +231,10 @@ def test_kafka_python_after_a_failed_delivery(servers: str) -> None:
         client.begin()
         client.send(0, "lost")
         await_abort(servers, topic)
-        assert told(lambda: client.send(0, "late")) == "InvalidProducerEpochError"
-        assert told(client.commit) == "KafkaError"
+        assert reported(lambda: client.send(0, "late")) == "InvalidProducerEpochError"
+        assert reported(client.commit) == "KafkaError"
         deadline = time.monotonic() + 120
-        while told(lambda: transaction(client, "again")) != "ok":
+        while reported(lambda: transaction(client, "again")) != "ok":
             assert time.monotonic() < deadline
             time.sleep(0.1)
     finally:

@@ -73,10 +73,10 @@ def run(application: Application, strike: Strike, folder: Path) -> tuple[Told, l
             application.start(broker.bootstrap_servers, TOPIC)
             application.wait_until_ready()
             strike(broker, admin, application)
-        told = application.outcomes()
+        reported = application.outcomes()
         with RawClient(broker.bootstrap_servers) as client:
             start = client._offsets(TOPIC, 0, -2, False).offset
-            return told, [(value or b"").decode() for value in client.fetch(TOPIC, start).values]
+            return reported, [(value or b"").decode() for value in client.fetch(TOPIC, start).values]
 
 
 Seen = dict[tuple[str, str], tuple[Told, list[str]]]
@@ -116,11 +116,11 @@ FAIL = {"2.4.1": "UnknownProducerIdException", "kafka-python": "UnknownProducerI
 
 @pytest.mark.parametrize("client", FAIL)
 def test_lost_state_that_costs_batches(seen: Seen, client: str) -> None:
-    told, written = seen["forgotten", client]
-    assert told["r3"] == FAIL[client]
-    assert set(told.values()) == {"ok", FAIL[client]}
-    assert written == [value for value in OUTCOMES if told[value] == "ok"]
-    assert told[AFTER] == "ok"
+    reported, written = seen["forgotten", client]
+    assert reported["r3"] == FAIL[client]
+    assert set(reported.values()) == {"ok", FAIL[client]}
+    assert written == [value for value in OUTCOMES if reported[value] == "ok"]
+    assert reported[AFTER] == "ok"
 
 
 # A batch that was tried before cannot be sent again in a new epoch: nobody knows whether it is there. Others of the
@@ -134,10 +134,10 @@ ENDED = {
 @pytest.mark.parametrize("client", ENDED)
 def test_lost_state_that_ends_the_producer(seen: Seen, client: str) -> None:
     first, at_once, after = ENDED[client]
-    told, written = seen["forgotten", client]
-    assert told[AT_ONCE[0]] == first
-    assert {told[value] for value in AT_ONCE} <= at_once
-    assert (told[AFTER], written) == (after, [])
+    reported, written = seen["forgotten", client]
+    assert reported[AT_ONCE[0]] == first
+    assert {reported[value] for value in AT_ONCE} <= at_once
+    assert (reported[AFTER], written) == (after, [])
 
 
 @pytest.fixture(scope="module")

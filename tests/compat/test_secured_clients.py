@@ -165,10 +165,10 @@ def test_kafka_python_with_scram(servers: str, carol: tuple[str, str], mechanism
     producer.close()
     admin = kafka.KafkaAdminClient(**login, sasl_plain_username="admin", sasl_plain_password=USERS["admin"])
     try:
-        told = str(admin.describe_user_scram_credentials([name]))
+        reported = str(admin.describe_user_scram_credentials([name]))
     finally:
         admin.close()
-    assert told.count("5000") == len(SCRAM), told
+    assert reported.count("5000") == len(SCRAM), reported
 
 
 @pytest.mark.asyncio

@@ -75,10 +75,10 @@ def test_java(broker: Broker, tmp_path: Path) -> None:
                 stop.touch()
             time.sleep(0.02)
     run = running.result()
-    told = [line.split()[1:] for line in run.stdout.splitlines() if line.startswith("> ")]
-    assert told[0] == ["read", str(RECORDS)]
-    ids = {name: instance_id for what, name, instance_id in told[1:] if what == "id"}
-    assert {what[1] for what in told if what[0] == "closed"} == {"producer", "consumer"}
+    reported = [line.split()[1:] for line in run.stdout.splitlines() if line.startswith("> ")]
+    assert reported[0] == ["read", str(RECORDS)]
+    ids = {name: instance_id for what, name, instance_id in reported[1:] if what == "id"}
+    assert {what[1] for what in reported if what[0] == "closed"} == {"producer", "consumer"}
     pushed = {one.client["client_instance_id"]: one for one in clients(broker, f"java-{topic}")}
     assert set(pushed) == set(ids.values())
     producer, consumer = pushed[ids["producer"]], pushed[ids["consumer"]]

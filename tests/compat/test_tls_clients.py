@@ -302,12 +302,12 @@ def test_java(world: World, tmp_path: Path) -> None:
         return str(path)
 
     config = properties(world.certificates.alice)
-    told = run_kafka_tool(
+    reported = run_kafka_tool(
         "TopicCommand",
         *("--bootstrap-server", world.mutual, "--command-config", config, "--list"),
     )
-    assert told.status == 0, told.output
-    assert told.stdout.split() == [OPEN]
+    assert reported.status == 0, reported.output
+    assert reported.stdout.split() == [OPEN]
     sent = run_kafka_tool(
         "ConsoleProducer",
         *("--bootstrap-server", world.mutual, "--command-config", config, "--topic", OPEN, "--sync"),

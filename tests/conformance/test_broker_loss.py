@@ -226,7 +226,7 @@ def test_brokers_die_and_come_back_under_every_client(cluster: ApacheKafkaCluste
     )
 
 
-def placed(cluster: ApacheKafkaCluster, topic: str) -> tuple[ClusterNode, list[ClusterNode]]:
+def leader_and_followers(cluster: ApacheKafkaCluster, topic: str) -> tuple[ClusterNode, list[ClusterNode]]:
     """The leader of partition 0, and the followers."""
     nodes = {node.node_id: node for node in cluster.nodes}
     found = in_sync(cluster, topic, lambda leader, replicas: leader in nodes)
@@ -264,7 +264,7 @@ def test_a_consumer_reads_from_the_follower_in_its_rack_while_there_is_one(clust
     servers, topic = cluster.bootstrap_servers, "racks"
     with fencepost.Admin(servers) as admin:
         admin.create_topic(topic, 1, 3)
-    nearest = placed(cluster, topic)[1][0]
+    nearest = leader_and_followers(cluster, topic)[1][0]
     with fencepost.Consumer(
         servers,
         client_rack=f"rack-{nearest.node_id}",
@@ -287,36 +287,36 @@ def test_a_consumer_reads_from_the_follower_in_its_rack_while_there_is_one(clust
 def test_a_consumer_goes_on_where_an_unclean_election_has_cut_the_log(cluster: ApacheKafkaCluster) -> None:
     """acks=1, one replica in sync, and its node is lost: the other has an older log, and leads all the same."""
     servers = cluster.bootstrap_servers
-    place = TopicPartition("cut", 0)
+    partition = TopicPartition("cut", 0)
     with fencepost.Admin(servers) as admin:
         unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-        admin.create_topic(place.topic, 1, 2, unclean)
-    ahead, (behind,) = placed(cluster, place.topic)
+        admin.create_topic(partition.topic, 1, 2, unclean)
+    ahead, (behind,) = leader_and_followers(cluster, partition.topic)
     kept, lost, instead = ([b"%s %d" % (what, n) for n in range(10)] for what in (b"kept", b"lost", b"instead"))
-    send(servers, place.topic, kept)
+    send(servers, partition.topic, kept)
     with (
         fencepost.Consumer(servers, auto_offset_reset="earliest") as consumer,
         fencepost.Consumer(servers, auto_offset_reset="none") as strict,
     ):
         behind.kill()
-        in_sync(cluster, place.topic, lambda leader, replicas: replicas == (ahead.node_id,))
-        send(servers, place.topic, lost, acks="1")
+        in_sync(cluster, partition.topic, lambda leader, replicas: replicas == (ahead.node_id,))
+        send(servers, partition.topic, lost, acks="1")
         for one in (consumer, strict):
-            one.assign([place])
-        strict.seek(place, 0)
+            one.assign([partition])
+        strict.seek(partition, 0)
         for one in (consumer, strict):
             assert read(one, 20) == [*kept, *lost]
 
         ahead.kill()
         behind.start()
-        in_sync(cluster, place.topic, lambda leader, replicas: leader == behind.node_id)
-        send(servers, place.topic, instead, acks="1")
+        in_sync(cluster, partition.topic, lambda leader, replicas: leader == behind.node_id)
+        send(servers, partition.topic, instead, acks="1")
         assert read(consumer, 10) == instead
         assert consumer.metrics()["truncations_total"] == 1
-        with pytest.raises(LogTruncationError) as told:
+        with pytest.raises(LogTruncationError) as reported:
             read(strict, 1)
-        assert told.value.divergent_offset == len(kept)
-        strict.seek(place, told.value.divergent_offset)
+        assert reported.value.divergent_offset == len(kept)
+        strict.seek(partition, reported.value.divergent_offset)
         assert read(strict, 10) == instead
     ahead.start()
     cluster.wait_until_whole()
@@ -342,15 +342,15 @@ def test_commands_tell_the_truth_while_a_node_is_gone(
         for _ in range(2):
             assert "open" in run("transactions", "list")
             assert "copiers" in run("groups", "list")
-            told = run.json("topics", "describe", "told")[0]["partitions"]
-            assert {number for one in told for number in one["replicas"]} == {1, 2, 3}
+            reported = run.json("topics", "describe", "told")[0]["partitions"]
+            assert {number for one in reported for number in one["replicas"]} == {1, 2, 3}
             in_sync(cluster, "told", lambda leader, replicas: gone.node_id not in replicas)
         assert all(
             one["leader"] not in (None, gone.node_id) for one in run.json("topics", "describe", "told")[0]["partitions"]
         )
-        told = run("doctor", status=1)
-        assert f"FP102 error: broker {gone.node_id}: it has replicas of " in told
-        assert "FP203 warning: topic told: told-0, told-1" in told
+        reported = run("doctor", status=1)
+        assert f"FP102 error: broker {gone.node_id}: it has replicas of " in reported
+        assert "FP203 warning: topic told: told-0, told-1" in reported
         gone.start()
         cluster.wait_until_whole()
         producer.commit_transaction()

@@ -57,10 +57,10 @@ def test_offsets_by_time(broker: BrokerUnderTest, admin: fencepost.Admin) -> Non
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for number in range(5):
             producer.send(topic, b"v", timestamp_ms=1000 * number).result(120)
-    place = TP(topic, 0)
+    partition = TP(topic, 0)
 
     def at(timestamp: int) -> int:
-        return admin.list_offsets({place: timestamp})[place].offset
+        return admin.list_offsets({partition: timestamp})[partition].offset
 
     assert [at(-2), at(-1), at(0), at(2500), at(4000), at(4001)] == [0, 5, 0, 3, 4, -1]
     with pytest.raises(RetriableBrokerError):
@@ -196,15 +196,15 @@ def test_the_record_with_the_highest_timestamp_is_one_that_is_there(
 ) -> None:
     """Kafka remembers it by segment, and names it after it was deleted; a fetch from there is out of range."""
     topic = broker.name("t")
-    place = TP(topic, 0)
+    partition = TP(topic, 0)
     admin.create_topic(topic, 1)
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for timestamp_ms in (1000, 5000, 3000, 2000):
             producer.send(topic, b"v", timestamp_ms=timestamp_ms).result(120)
     found = {}
     for before in (0, 2, 3, 4):
-        assert admin.delete_records({place: before}) == {place: before}
-        at = admin.list_offsets({place: MAX_TIMESTAMP})[place]
+        assert admin.delete_records({partition: before}) == {partition: before}
+        at = admin.list_offsets({partition: MAX_TIMESTAMP})[partition]
         found[before] = (at.offset, at.timestamp_ms)
     there = {0: (1, 5000), 2: (2, 3000), 3: (3, 2000), 4: (-1, -1)}
     assert found == (there if broker.is_ours else dict.fromkeys(there, (1, 5000)))
@@ -213,7 +213,7 @@ def test_the_record_with_the_highest_timestamp_is_one_that_is_there(
 def test_the_highest_timestamp_of_committed_records(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     """Kafka looks for the highest timestamp of all records, and answers with none if that record is not committed."""
     topic = broker.name("t")
-    place = TP(topic, 0)
+    partition = TP(topic, 0)
     admin.create_topic(topic, 1)
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         producer.send(topic, b"v", timestamp_ms=1000).result(120)
@@ -222,7 +222,7 @@ def test_the_highest_timestamp_of_committed_records(broker: BrokerUnderTest, adm
         producer.begin_transaction()
         producer.send(topic, b"v", timestamp_ms=2000).result(120)
         found = [
-            admin.list_offsets({place: MAX_TIMESTAMP}, isolation=isolation)[place].offset
+            admin.list_offsets({partition: MAX_TIMESTAMP}, isolation=isolation)[partition].offset
             for isolation in fencepost.Isolation
         ]
         producer.abort_transaction()
@@ -266,8 +266,8 @@ def test_stable_offsets_of_a_group_that_always_commits(
     """At each moment a transaction holds one of the two offsets, and at no moment both are free."""
     topic, group, stopping = broker.name("t"), broker.name("g"), threading.Event()
     admin.create_topic(topic, 2)
-    places = [TP(topic, 0), TP(topic, 1)]
-    admin.alter_group_offsets(group, dict.fromkeys(places, 1))
+    partitions = [TP(topic, 0), TP(topic, 1)]
+    admin.alter_group_offsets(group, dict.fromkeys(partitions, 1))
     producers = [
         fencepost.Producer(broker.bootstrap_servers, transactional_id=broker.name(f"id-{number}"))
         for number in range(2)
@@ -275,7 +275,7 @@ def test_stable_offsets_of_a_group_that_always_commits(
 
     def hold(number: int, offset: int) -> None:
         producers[number].begin_transaction()
-        producers[number].send_offsets_to_transaction({places[number]: offset}, fencepost.GroupMetadata(group))
+        producers[number].send_offsets_to_transaction({partitions[number]: offset}, fencepost.GroupMetadata(group))
 
     def in_turn() -> None:
         for offset in itertools.count(2):
@@ -293,12 +293,12 @@ def test_stable_offsets_of_a_group_that_always_commits(
         turns = threading.Thread(target=in_turn)
         turns.start()
         try:
-            found = admin.group_offsets(group, places if named else None, api_timeout_ms=60_000)
+            found = admin.group_offsets(group, partitions if named else None, api_timeout_ms=60_000)
         finally:
             stopping.set()
             turns.join()
         producers[0].commit_transaction()
-    assert found.keys() == set(places)
+    assert found.keys() == set(partitions)
     assert all(at.offset >= 1 for at in found.values())
 
 
@@ -397,8 +397,8 @@ def test_producers_are_fenced_and_transactions_terminated(broker: BrokerUnderTes
         admin.complete(names[2], prepared, commit=True)
     for name in names:
         wait_until_over(admin, name)
-    place = TP(topic, 0)
-    latest = admin.list_offsets({place: -1}, isolation=fencepost.Isolation.READ_COMMITTED)[place].offset
+    partition = TP(topic, 0)
+    latest = admin.list_offsets({partition: -1}, isolation=fencepost.Isolation.READ_COMMITTED)[partition].offset
     assert latest == 6, "three records and three abort markers: nothing is open any more"
     for producer in producers:
         producer.close(0)

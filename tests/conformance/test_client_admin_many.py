@@ -110,7 +110,7 @@ def test_many_topics_grow(broker: BrokerUnderTest, admin: fencepost.Admin) -> No
         admin.create_partitions({one: 4, other: 1})
     assert set(caught.value.results) == {one}
     assert isinstance(caught.value.errors[other], InvalidTopicError)
-    assert [place.partition for place in admin.partitions_of([one, other])] == [0, 1, 2, 3, 0, 1]
+    assert [partition.partition for partition in admin.partitions_of([one, other])] == [0, 1, 2, 3, 0, 1]
 
 
 def test_settings_of_many(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
@@ -197,7 +197,7 @@ def test_offsets_of_share_groups(broker: BrokerUnderTest, admin: fencepost.Admin
             admin.alter_share_group_offsets(group, {TP(topic, 0): 3})
     admin.alter_share_group_offsets(group, {TP(topic, 0): 3, TP(topic, 1): 0})
     found = admin.share_group_offsets(group)
-    assert {place: offset.start_offset for place, offset in found.items()} == {TP(topic, 0): 3, TP(topic, 1): 0}
+    assert {partition: offset.start_offset for partition, offset in found.items()} == {TP(topic, 0): 3, TP(topic, 1): 0}
     assert isinstance(found[TP(topic, 0)], ShareOffset)
     assert set(admin.share_group_offsets(group, [TP(topic, 0)])) == {TP(topic, 0)}
     with some_fail() as caught:
@@ -219,12 +219,12 @@ def test_operations_on_a_topic(broker: BrokerUnderTest, admin: fencepost.Admin) 
 def test_leaders_that_may_stay(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic, absent = broker.name("t"), broker.name("absent")
     admin.create_topic(topic, 2)
-    places = [TP(topic, 0), TP(topic, 1)]
+    partitions = [TP(topic, 0), TP(topic, 1)]
     for election in ElectionType:
-        assert admin.elect_leaders(places, election) == dict.fromkeys(places, False)
+        assert admin.elect_leaders(partitions, election) == dict.fromkeys(partitions, False)
     with some_fail() as caught:
-        admin.elect_leaders([*places, TP(absent, 0)])
-    assert (caught.value.results, list(caught.value.errors)) == (dict.fromkeys(places, False), [TP(absent, 0)])
+        admin.elect_leaders([*partitions, TP(absent, 0)])
+    assert (caught.value.results, list(caught.value.errors)) == (dict.fromkeys(partitions, False), [TP(absent, 0)])
     assert admin.elect_leaders() == {}
 
 

@@ -197,7 +197,7 @@ def test_a_member_that_was_removed_closes_without_an_error_unless_its_listener_r
     broker: BrokerUnderTest, admin: fencepost.Admin, topic: str, last: str
 ) -> None:
     """As in Java, where close() raises the exceptions of the listener, and nothing else of a group that was lost."""
-    told: list[object] = []
+    reported: list[object] = []
     consumer = fencepost.Consumer(
         broker.bootstrap_servers,
         group_id=broker.name("g"),
@@ -211,14 +211,14 @@ def test_a_member_that_was_removed_closes_without_an_error_unless_its_listener_r
         consumer.set_rebalance_listener(CommitsLast(consumer))
     admin.remove_group_members(consumer.group_metadata().group_id, ["removed"])
     if last == "asynchronous":
-        consumer.commit_async(callback=lambda error, _: told.append(error))
+        consumer.commit_async(callback=lambda error, _: reported.append(error))
     if last == "listener":
         with pytest.raises(GroupFencedError):
             consumer.close()
     else:
         consumer.close()
     assert consumer.closed
-    assert [type(error) for error in told] == ([GroupFencedError] if last == "asynchronous" else [])
+    assert [type(error) for error in reported] == ([GroupFencedError] if last == "asynchronous" else [])
 
 
 def beating() -> list[str]:

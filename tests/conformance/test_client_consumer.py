@@ -22,24 +22,24 @@ def test_seeking(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic = broker.name("t")
     admin.create_topic(topic, 1)
     fill(broker, topic, 100)
-    place = TP(topic, 0)
+    partition = TP(topic, 0)
     with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest", max_poll_records=30) as consumer:
-        consumer.assign([place])
+        consumer.assign([partition])
         assert poll_values(consumer, 30) == list(range(30))
-        assert consumer.position(place) == 30
-        consumer.seek(place, 90)
+        assert consumer.position(partition) == 30
+        consumer.seek(partition, 90)
         assert poll_values(consumer, 10) == list(range(90, 100))
         consumer.seek_to_timestamp(FILLED_MS + 50)
         assert consumer.poll(5000)[0].offset == 50
         consumer.seek_to_end()
-        assert consumer.position(place) == 100
+        assert consumer.position(partition) == 100
         assert consumer.poll(50) == []
         consumer.seek_to_beginning()
-        consumer.pause([place])
+        consumer.pause([partition])
         assert consumer.poll(50) == []
-        consumer.resume([place])
+        consumer.resume([partition])
         assert len(consumer.poll(5000, 7)) == 7
-        assert consumer.positions() == {place: fencepost.OffsetAndMetadata(7, "", 0)}
+        assert consumer.positions() == {partition: fencepost.OffsetAndMetadata(7, "", 0)}
 
 
 def test_no_position_and_no_rule(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:

@@ -20,23 +20,23 @@ def test_commits_without_waiting(broker: BrokerUnderTest, admin: fencepost.Admin
     """In order, with metadata and leader epoch; callbacks come in the polling thread."""
     topic, group = broker.name("t"), broker.name("g")
     admin.create_topic(topic, 1)
-    place = TP(topic, 0)
-    told: list[tuple[KafkaError | None, int]] = []
+    partition = TP(topic, 0)
+    reported: list[tuple[KafkaError | None, int]] = []
 
     def tell(error: KafkaError | None, positions: Any) -> None:
         assert threading.current_thread() is threading.main_thread()
-        told.append((error, positions[place].offset))
+        reported.append((error, positions[partition].offset))
 
     with fencepost.Consumer(broker.bootstrap_servers, group_id=group, auto_offset_reset="earliest") as consumer:
-        consumer.assign([place])
+        consumer.assign([partition])
         for offset in range(20):
-            consumer.commit_async({place: fencepost.OffsetAndMetadata(offset, f"note {offset}", 0)}, tell)
-        poll_until([consumer], lambda: len(told) == 20)
-        assert told == [(None, offset) for offset in range(20)]
-        assert consumer.committed([place]) == {place: fencepost.OffsetAndMetadata(19, "note 19", 0)}
-        consumer.commit_async({place: 20}, tell)
-        assert len(told) == 20
-    assert told[20:] == [(None, 20)], "close tells, too"
+            consumer.commit_async({partition: fencepost.OffsetAndMetadata(offset, f"note {offset}", 0)}, tell)
+        poll_until([consumer], lambda: len(reported) == 20)
+        assert reported == [(None, offset) for offset in range(20)]
+        assert consumer.committed([partition]) == {partition: fencepost.OffsetAndMetadata(19, "note 19", 0)}
+        consumer.commit_async({partition: 20}, tell)
+        assert len(reported) == 20
+    assert reported[20:] == [(None, 20)], "close tells, too"
 
 
 def test_a_commit_for_a_topic_that_is_not_there_says_so(broker: BrokerUnderTest) -> None:

@@ -108,17 +108,17 @@ def test_what_stays_is_read_on_while_the_group_rebalances(
     topic, group = broker.name("t"), broker.name("g")
     admin.create_topic(topic, 6)
     fill(broker, topic, 60, 6)
-    diaries = [RebalanceLog(), RebalanceLog()]
+    logs = [RebalanceLog(), RebalanceLog()]
     first = closing.enter_context(member(broker, group, {**settings, "enable_auto_commit": True}))
-    first.subscribe([topic], diaries[0])
+    first.subscribe([topic], logs[0])
     assert sorted(poll_values(first, 60)) == list(range(60))
-    assert diaries[0].news == [("assigned", [0, 1, 2, 3, 4, 5])]
+    assert logs[0].news == [("assigned", [0, 1, 2, 3, 4, 5])]
     first.pause([TP(topic, number) for number in range(6)])
     second = closing.enter_context(member(broker, group, {**settings, "enable_auto_commit": True}))
-    second.subscribe([topic], diaries[1])
+    second.subscribe([topic], logs[1])
     assert poll_until([first, second], lambda: shared_out([first, second], 6)) == []
-    assert len(diaries[0].gone()) == 3, diaries[0].news
-    assert diaries[1].gone() == set()
+    assert len(logs[0].gone()) == 3, logs[0].news
+    assert logs[1].gone() == set()
     assert first.paused() == first.assignment()
     first.resume(first.paused())
     fill(broker, topic, 60, 6, first=60)
@@ -130,7 +130,7 @@ def test_what_stays_is_read_on_while_the_group_rebalances(
 
     poll_until([], everything)
     assert sorted(seen) == list(range(60, 120)), "nothing twice, nothing lost"
-    assert diaries[0].gone() | {one.partition for one in first.assignment()} == set(range(6))
+    assert logs[0].gone() | {one.partition for one in first.assignment()} == set(range(6))
 
 
 @pytest.mark.parametrize("settings", PROTOCOLS)
@@ -169,19 +169,19 @@ def test_a_static_member_comes_back_to_what_it_had(
     """group_instance_id: close and return within the session move nothing (KIP-345; KIP-848's epoch -2)."""
     topic, group = broker.name("t"), broker.name("g")
     admin.create_topic(topic, 4)
-    diary = RebalanceLog()
+    rebalances = RebalanceLog()
     stays = closing.enter_context(member(broker, group, {**settings, "group_instance_id": "stays"}))
     leaves = member(broker, group, {**settings, "group_instance_id": "leaves"})
-    stays.subscribe([topic], diary)
+    stays.subscribe([topic], rebalances)
     leaves.subscribe([topic])
     poll_until([stays, leaves], lambda: shared_out([stays, leaves], 4))
-    had, told = leaves.assignment(), list(diary.news)
+    had, reported = leaves.assignment(), list(rebalances.news)
     leaves.close()
     back = closing.enter_context(member(broker, group, {**settings, "group_instance_id": "leaves"}))
     back.subscribe([topic])
     poll_until([stays, back], lambda: len(back.assignment()) == 2)
     assert back.assignment() == had
-    assert [one for one in diary.news[len(told) :] if one[1]] == []
+    assert [one for one in rebalances.news[len(reported) :] if one[1]] == []
 
 
 def test_a_second_static_member_fences_the_first(
@@ -302,9 +302,9 @@ def test_who_does_not_poll_loses_its_partitions(
     topic, group = broker.name("t"), broker.name("g")
     admin.create_topic(topic, 2)
     fill(broker, topic, 10, 2)
-    diary = RebalanceLog()
+    rebalances = RebalanceLog()
     late = closing.enter_context(member(broker, group, {**settings, "max_poll_interval_ms": 3000}))
-    late.subscribe([topic], diary)
+    late.subscribe([topic], rebalances)
     poll_values(late, 10)
     other = closing.enter_context(member(broker, group, settings))
     other.subscribe([topic])
@@ -314,7 +314,7 @@ def test_who_does_not_poll_loses_its_partitions(
     with pytest.raises(GroupFencedError):
         late.commit()
     poll_until([late, other], lambda: shared_out([late, other], 2))
-    assert ("lost", [0, 1]) in diary.news
+    assert ("lost", [0, 1]) in rebalances.news
     with pytest.raises(GroupFencedError):
         late.core.take_positions()
 

@@ -83,11 +83,11 @@ def test_a_topic_with_small_batches_refuses_few(broker: BrokerUnderTest, rows: s
             wanted += values
         assert 0 < producer.metrics()["batch_split_total"] <= 5  # 64 KiB, two of 32 and perhaps two of 16
     with fencepost.Consumer(broker.bootstrap_servers) as consumer:
-        place = fencepost.TopicPartition(topic, 0)
-        consumer.assign([place])
-        consumer.seek(place, 0)
+        partition = fencepost.TopicPartition(topic, 0)
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
         found: list[bytes | None] = []
-        while consumer.position(place) < len(wanted):
+        while consumer.position(partition) < len(wanted):
             found += [record.value for record in consumer.poll(1000)]
     assert found == wanted
 
@@ -109,7 +109,7 @@ def test_a_callback_cannot_wait_for_a_delivery(broker: BrokerUnderTest) -> None:
     # the result of a delivered record is known, and a callback may ask for it.
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=60_000) as producer:
 
-        def told(error: KafkaError | None, metadata: fencepost.RecordMetadata | None) -> None:
+        def reported(error: KafkaError | None, metadata: fencepost.RecordMetadata | None) -> None:
             for wait in (
                 producer.send(topic, b"next").result,
                 producer.send_arrow(topic, table).result,
@@ -121,7 +121,7 @@ def test_a_callback_cannot_wait_for_a_delivery(broker: BrokerUnderTest) -> None:
                     refused.append(found)
 
         table = pa.table({"value": [b"v"]})
-        producer.send(topic, b"first", on_delivery=told)
+        producer.send(topic, b"first", on_delivery=reported)
         producer.flush()
     assert len(refused) == 3
 
@@ -156,7 +156,7 @@ def test_offsets_of_other_partitions_are_set_and_told(broker: BrokerUnderTest) -
             admin.alter_group_offsets(group, {(topic, 0): 3, (topic, 7): 0})
         assert list(raised.value.results) == [(topic, 0)]
         assert type(raised.value.errors[topic, 7]) is UnknownTopicOrPartitionError
-        assert {place: at.offset for place, at in admin.group_offsets(group).items()} == {(topic, 0): 3}
+        assert {partition: at.offset for partition, at in admin.group_offsets(group).items()} == {(topic, 0): 3}
 
 
 def test_a_commit_to_a_missing_topic_fails_after_the_time_for_news(broker: BrokerUnderTest) -> None:

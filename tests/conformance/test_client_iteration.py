@@ -89,8 +89,8 @@ async def test_an_async_iteration_that_is_cut_off_loses_and_repeats_nothing(
 
 
 def test_beginning_and_end(broker: BrokerUnderTest, topic: str, admin: fencepost.Admin) -> None:
-    places = [TP(topic, 0), TP(topic, 1)]
-    admin.delete_records({places[0]: 4})
+    partitions = [TP(topic, 0), TP(topic, 1)]
+    admin.delete_records({partitions[0]: 4})
     with (
         fencepost.Consumer(broker.bootstrap_servers) as committed,
         fencepost.Consumer(broker.bootstrap_servers, isolation_level="read_uncommitted") as every,
@@ -99,9 +99,9 @@ def test_beginning_and_end(broker: BrokerUnderTest, topic: str, admin: fencepost
         producer.init_transactions()
         producer.begin_transaction()
         producer.send(topic, b"open", partition=1).result(120)
-        assert committed.beginning_offsets(places) == {places[0]: 4, places[1]: 0}
-        assert committed.end_offsets(places) == {places[0]: 10, places[1]: 0}
-        assert every.end_offsets(places) == {places[0]: 10, places[1]: 1}
+        assert committed.beginning_offsets(partitions) == {partitions[0]: 4, partitions[1]: 0}
+        assert committed.end_offsets(partitions) == {partitions[0]: 10, partitions[1]: 0}
+        assert every.end_offsets(partitions) == {partitions[0]: 10, partitions[1]: 1}
         producer.abort_transaction()
 
 

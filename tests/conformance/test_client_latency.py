@@ -29,14 +29,14 @@ def ours(producer: fencepost.Producer) -> Send:
 
 
 def confluents(producer: confluent_kafka.Producer) -> Send:
-    told: list[Any] = []
+    reported: list[Any] = []
 
     def send(topic: str) -> Callable[[], float]:
-        producer.produce(topic, b"v", on_delivery=lambda _error, message: told.append(message))
+        producer.produce(topic, b"v", on_delivery=lambda _error, message: reported.append(message))
 
         def latency_ms() -> float:
             producer.flush(120)
-            return float(told[-1].latency()) * 1000
+            return float(reported[-1].latency()) * 1000
 
         return latency_ms
 

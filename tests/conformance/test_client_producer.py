@@ -48,9 +48,9 @@ def read_all(
         fencepost.Admin(broker.bootstrap_servers) as admin,
         fencepost.Consumer(broker.bootstrap_servers, isolation_level=isolation) as consumer,
     ):
-        places = [TP(topic, number) for number in range(partitions)]
-        wait_for_markers(admin, places)
-        ends = admin.list_offsets(dict.fromkeys(places, -1), isolation=level)
+        topic_partitions = [TP(topic, number) for number in range(partitions)]
+        wait_for_markers(admin, topic_partitions)
+        ends = admin.list_offsets(dict.fromkeys(topic_partitions, -1), isolation=level)
         for one, at in sorted(ends.items()):
             for fetched in consumer.fetch_range(one.topic, one.partition, 0, at.offset, timeout_ms=5000):
                 found += [value for value in fetched.columns.values() if value is not None]
@@ -59,15 +59,15 @@ def read_all(
 
 def test_records_arrive_with_key_headers_timestamp(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic = new_topic(admin, broker, 3)
-    told = []
+    reported = []
     with fencepost.Producer(broker.bootstrap_servers) as producer:
         first = producer.send(topic, b"v", key=b"k", headers=[("a", b"1"), ("b", None)], timestamp_ms=1234)
-        second = producer.send(topic, None, key=b"k", on_delivery=lambda error, at: told.append((error, at)))
+        second = producer.send(topic, None, key=b"k", on_delivery=lambda error, at: reported.append((error, at)))
         at = first.result(120)
         assert at.partition == partition_for_key(b"k", 3)
         assert (at.offset, at.timestamp_ms) == (0, 1234)
         assert second.result(120).offset == 1
-        assert told == [(None, second.result(0))]
+        assert reported == [(None, second.result(0))]
     with fencepost.Consumer(broker.bootstrap_servers) as consumer:
         consumer.assign([TP(topic, at.partition)])
         consumer.seek_to_beginning()
@@ -121,9 +121,9 @@ def test_arrow_rows(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     keys = [b"k%d" % number if number % 5 else None for number in range(1000)]
     table = pa.table({"value": [b"%d" % number for number in range(1000)], "key": pa.array(keys, pa.binary())})
     with fencepost.Producer(broker.bootstrap_servers) as producer:
-        placed = producer.send_arrow(topic, table).result(120)
-        assert sum(one.records for one in placed) == 1000
-        assert {one.partition for one in placed} == {0, 1, 2}
+        runs = producer.send_arrow(topic, table).result(120)
+        assert sum(one.records for one in runs) == 1000
+        assert {one.partition for one in runs} == {0, 1, 2}
         both = pa.table({"topic": [topic, other, topic], "value": ["a", "b", "c"], "partition": [1, 0, 1]})
         producer.send_arrow(None, both).result(120)
     values = read_all(broker, topic, 3)

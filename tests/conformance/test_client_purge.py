@@ -35,13 +35,13 @@ def new_topic(broker: BrokerUnderTest) -> str:
 
 def values_of(broker: BrokerUnderTest, topic: str) -> list[bytes]:
     """Every value that a committed reader sees, in order."""
-    place, found = TP(topic, 0), list[bytes]()
+    partition, found = TP(topic, 0), list[bytes]()
     with (
         fencepost.Admin(broker.bootstrap_servers) as admin,
         fencepost.Consumer(broker.bootstrap_servers, isolation_level="read_committed") as consumer,
     ):
-        wait_for_markers(admin, [place])
-        end = admin.list_offsets({place: -1}, isolation=fencepost.Isolation.READ_COMMITTED)[place].offset
+        wait_for_markers(admin, [partition])
+        end = admin.list_offsets({partition: -1}, isolation=fencepost.Isolation.READ_COMMITTED)[partition].offset
         for fetched in consumer.fetch_range(topic, 0, 0, end, timeout_ms=5000):
             found += [value for value in fetched.columns.values() if value is not None]
     return found
@@ -117,20 +117,20 @@ def test_a_purge_in_flight_before_the_broker_dies(killable: Killed) -> None:
 def test_confluent_tells_the_same(killable: Killed) -> None:
     """librdkafka's codes for what was sent and what was not; its transaction requires an abort as well."""
     broker, running = killable
-    topic, told = new_topic(broker), list[Any]()
+    topic, reported = new_topic(broker), list[Any]()
     settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": broker.name("x"), "linger.ms": 0}
-    peer = confluent_kafka.Producer({**settings, "on_delivery": lambda error, _message: told.append(error)})
+    peer = confluent_kafka.Producer({**settings, "on_delivery": lambda error, _message: reported.append(error)})
     peer.init_transactions(120)
     peer.begin_transaction()
     peer.produce(topic, b"aborted")
     peer.flush(120)
-    assert told == [None]
+    assert reported == [None]
     with standing_still(pid_of(running)):
         peer.produce(topic, b"purged")
         peer.poll(1)  # nothing comes, and its thread sends
         peer.purge()
         peer.flush(120)
-        assert told[1].name() in ("_PURGE_INFLIGHT", "_PURGE_QUEUE")
+        assert reported[1].name() in ("_PURGE_INFLIGHT", "_PURGE_QUEUE")
     with pytest.raises(confluent_kafka.KafkaException) as raised:
         peer.commit_transaction(120)
     assert raised.value.args[0].txn_requires_abort()
@@ -167,13 +167,13 @@ def test_a_transaction_with_purged_records_is_aborted(killable: Killed, in_fligh
 
 def test_a_delivery_callback_may_purge_the_rest(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker)
-    told: list[Any] = []
+    reported: list[Any] = []
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=60_000, batch_size=1_000) as producer:
         done = threading.Event()
 
         def on_delivery(error: Exception | None, _metadata: object) -> None:
-            told.append(error)
-            if len(told) == 1:
+            reported.append(error)
+            if len(reported) == 1:
                 producer.purge(in_flight=False)
             done.set()
 
@@ -181,7 +181,7 @@ def test_a_delivery_callback_may_purge_the_rest(broker: BrokerUnderTest) -> None
         rest = producer.send(topic, b"rest")
         assert done.wait(120)
         assert isinstance(rest.exception(120), ProduceFailedError)
-    assert told == [None]
+    assert reported == [None]
     assert values_of(broker, topic) == [bytes(1_500)]
 
 

@@ -118,19 +118,19 @@ def test_librdkafka_hears_of_it(broker: BrokerUnderTest, client: RawClient) -> N
     rates = {"producer_byte_rate": 2000.0, "consumer_byte_rate": 2000.0}
     assert alter(client, [("client-id", name)], *rates.items())[0] == 0
     until(lambda: described(client, "client-id", name) == [rates])
-    told: list[ThrottleEvent] = []
-    shared = {"bootstrap.servers": broker.bootstrap_servers, "client.id": name, "throttle_cb": told.append}
+    reported: list[ThrottleEvent] = []
+    shared = {"bootstrap.servers": broker.bootstrap_servers, "client.id": name, "throttle_cb": reported.append}
     producer = Producer({**shared, "linger.ms": 0})
     for _ in range(2):
         producer.produce(name, bytes(12_000))
         assert producer.flush(60) == 0
-    assert 0 < max(event.throttle_time for event in told) < 20
-    told.clear()
+    assert 0 < max(event.throttle_time for event in reported) < 20
+    reported.clear()
     consumer = Consumer({**shared, "group.id": name, "fetch.message.max.bytes": 13_000})
     consumer.assign([TopicPartition(name, 0, 0)])
     for _ in range(600):
         consumer.poll(0.1)
-        if told:
+        if reported:
             break
     consumer.close()
-    assert 0 < told[0].throttle_time < 20
+    assert 0 < reported[0].throttle_time < 20

@@ -408,7 +408,7 @@ def test_behind_tls_a_login_is_missed_and_no_tls(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     with (
         Broker(certificates.settings(), users={USER: PASSWORD}) as broker,
-        pytest.raises(KafkaTimeoutError, match=r"it wants SASL \(security_protocol=SASL_SSL\)"),
+        pytest.raises(KafkaTimeoutError, match=r"the listener requires SASL \(security_protocol=SASL_SSL\)"),
     ):
         ask(
             broker.listener("SASL_SSL"),

@@ -178,18 +178,18 @@ def test_the_last_acknowledgement_of_a_record_counts(broker: BrokerUnderTest, gr
 
 
 def test_the_callback_tells_offsets_in_the_polling_thread(broker: BrokerUnderTest, group: str, topic: str) -> None:
-    told: list[tuple[Mapping[TopicPartition, list[int]], KafkaError | None]] = []
+    reported: list[tuple[Mapping[TopicPartition, list[int]], KafkaError | None]] = []
 
     def tell(offsets: Mapping[TopicPartition, list[int]], error: KafkaError | None) -> None:
         assert threading.current_thread() is threading.main_thread()
-        told.append((offsets, error))
+        reported.append((offsets, error))
 
     with member(broker, group, topic) as consumer:
         consumer.set_acknowledgement_callback(tell)
         polled(consumer)
         consumer.commit_async()
-        until(lambda: bool(consumer.poll(100) or told))
-    assert told == [({TopicPartition(topic, 0): list(range(10))}, None)]
+        until(lambda: bool(consumer.poll(100) or reported))
+    assert reported == [({TopicPartition(topic, 0): list(range(10))}, None)]
 
 
 def test_wrong_use(broker: BrokerUnderTest, group: str, topic: str) -> None:

@@ -75,13 +75,13 @@ def test_programs_are_told_what_was_done(broker: BrokerUnderTest, run: Commands,
     run("groups", "reset-offsets", group, "--to", "beginning", "--topic", topic, "--yes")
     assert run.json("groups", "delete", group, "--yes") == {"done": "deleted", "group": group}
     (tmp_path / "password").write_text("a secret")
-    told = {"user": user, "mechanism": "SCRAM-SHA-512"}
+    reported = {"user": user, "mechanism": "SCRAM-SHA-512"}
     assert run.json("users", "set-password", user, "--password-file", str(tmp_path / "password")) == {
         "done": "set",
-        **told,
+        **reported,
     }
     until(lambda: user in run("users", "list"))
-    assert run.json("users", "delete", user, "--yes") == {"done": "deleted", **told}
+    assert run.json("users", "delete", user, "--yes") == {"done": "deleted", **reported}
     assert run.json("topics", "delete", topic, "--yes") == {"done": "deleted", "topic": topic}
 
 
@@ -127,8 +127,8 @@ def test_groups(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
         assert shown["state"] == "Stable"
         first, second = shown["partitions"]
         (member,) = shown["members"]
-        place = {"topic": topic, "partition": 0}
-        assert first == {**place, "committed": 2, "end": 5, "lag": 3, "waits_for": None, "member": member["member"]}
+        fields = {"topic": topic, "partition": 0}
+        assert first == {**fields, "committed": 2, "end": 5, "lag": 3, "waits_for": None, "member": member["member"]}
         assert (second["committed"], second["lag"], second["member"]) == (None, None, member["member"])
         assert member["assigned"] == [f"{topic}-0", f"{topic}-1"]
         assert f"{group}: classic, Stable, 1 member" in run("groups", "describe", group, "--members")
@@ -151,7 +151,10 @@ def test_groups(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
     assert reset("--to", "2033-01-01T00:00:00+00:00", "--dry-run") == [5]
     assert reset("--shift-by", "-1", "--yes") == [1]
     assert reset("--to", "4", "--topic", f"{topic}:1,0", "--yes") == [4, 0]
-    assert {place: at.offset for place, at in admin.group_offsets(group).items()} == {TP(topic, 0): 4, TP(topic, 1): 0}
+    assert {partition: at.offset for partition, at in admin.group_offsets(group).items()} == {
+        TP(topic, 0): 4,
+        TP(topic, 1): 0,
+    }
     for words in (["--to", "yesterday"], ["--to", "end", "--shift-by", "1"], [], ["--to", "end", "--topic", "t:x"]):
         run("groups", "reset-offsets", group, *words, status=2)
     run("groups", "reset-offsets", group, "--to", "end", "--topic", f"{topic}:7", status=1)

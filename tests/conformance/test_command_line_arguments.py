@@ -93,11 +93,11 @@ def run(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Commands
 def refused(run: Commands, words: list[str]) -> str:
     """Run a command that must be refused. Return its error without the lines of the usage."""
     assert run(*words, status=2) == ""
-    told = run.error.partition("Error: ")[2].strip()
-    assert told, run.error
-    assert "\n" not in told
-    assert len(told) < 350, "a sentence, and not all that was given"
-    return told
+    reported = run.error.partition("Error: ")[2].strip()
+    assert reported, run.error
+    assert "\n" not in reported
+    assert len(reported) < 350, "a sentence, and not all that was given"
+    return reported
 
 
 @pytest.mark.parametrize("command", NAMES + TOPICS)
@@ -106,8 +106,8 @@ def test_what_cannot_be_a_name(run: Commands, admin: fencepost.Admin, command: s
     before = called.intersection(admin.list_topics())  # others may come and go
     for wrong, why in (WRONG | (NO_TOPICS if command in TOPICS else {})).items():
         words = [word.replace("NAME", wrong) for word in command.split()]
-        told = refused(run, words)
-        assert any(part in told for part in why.split("|")), told
+        reported = refused(run, words)
+        assert any(part in reported for part in why.split("|")), reported
     assert called.intersection(admin.list_topics()) == before
 
 

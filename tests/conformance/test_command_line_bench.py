@@ -94,10 +94,10 @@ def test_ctrl_c_leaves_no_topics(broker: BrokerUnderTest, admin: fencepost.Admin
         while not left(admin):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate()
+        _, reported = process.communicate()
         watchdog.cancel()
-    assert process.returncode == 128 + signal.SIGINT, told
-    assert told.endswith("stopped\n")
+    assert process.returncode == 128 + signal.SIGINT, reported
+    assert reported.endswith("stopped\n")
     assert not left(admin)
 
 

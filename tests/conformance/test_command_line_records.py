@@ -49,8 +49,8 @@ def topic(broker: BrokerUnderTest, admin: fencepost.Admin) -> str:
 def records_of(broker: BrokerUnderTest, topic: str, partition: int) -> list[fencepost.Record]:
     """All committed records."""
     with fencepost.Consumer(broker.bootstrap_servers) as consumer:
-        place = TP(topic, partition)
-        end = consumer.offsets_for({place: LATEST})[place].offset
+        topic_partition = TP(topic, partition)
+        end = consumer.offsets_for({topic_partition: LATEST})[topic_partition].offset
         return [one for piece in consumer.fetch_range(topic, partition, 0, end) for one in to_records(piece)]
 
 
@@ -75,18 +75,18 @@ def test_records_come_out_as_they_are(broker: BrokerUnderTest, run: Commands, to
     rows = written(broker, topic)
     lines = run("consume", topic, "--json").splitlines()
     assert run.error == "3 records\n"
-    place = {"topic": topic, "partition": 1}
+    fields = {"topic": topic, "partition": 1}
     assert [json.loads(line) for line in lines] == [
         {
-            **place,
+            **fields,
             "offset": 0,
             "timestamp": START_MS,
             "key": "k",
             "value": "wörd\n",
             "headers": [{"name": "h", "value_base64": "/w=="}, {"name": "n", "value": None}],
         },
-        {**place, "offset": 1, "timestamp": START_MS + 1000, "key": None, "value_base64": "/wA="},
-        {**place, "offset": 2, "timestamp": START_MS + 2000, "key_base64": "/g==", "value": None},
+        {**fields, "offset": 1, "timestamp": START_MS + 1000, "key": None, "value_base64": "/wA="},
+        {**fields, "offset": 2, "timestamp": START_MS + 2000, "key_base64": "/g==", "value": None},
     ]
     feed("\n".join(lines).encode())
     run("produce", topic, "--json", "--keep-partitions")
@@ -145,7 +145,7 @@ def test_what_is_read_of_a_topic(broker: BrokerUnderTest, run: Commands, topic: 
 
 def committed(admin: fencepost.Admin, group: str) -> dict[int, int]:
     """By partition."""
-    return {place.partition: at.offset for place, at in admin.group_offsets(group).items()}
+    return {partition.partition: at.offset for partition, at in admin.group_offsets(group).items()}
 
 
 def test_a_group_goes_on_where_it_was(
@@ -305,8 +305,8 @@ def test_ctrl_c_and_closed_pipes(broker: BrokerUnderTest, admin: fencepost.Admin
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)
         assert process.returncode == status, error
-        told = {writers[0]: b"1 record written", writers[1]: b"0 records written", following: b"1 record\n"}
-        assert told[process] in error
+        reported = {writers[0]: b"1 record written", writers[1]: b"0 records written", following: b"1 record\n"}
+        assert reported[process] in error
         assert b"Traceback" not in error
     reading, end = os.pipe()
     unread = program("consume", topic, *at, stdout=end)

@@ -108,8 +108,8 @@ def test_users(world: Secured, run: Commands, tmp_path: Path, monkeypatch: pytes
     run("users", "delete", user, "--mechanism", "SCRAM-SHA-512", "--yes", status=1)
     assert "does not exist" in run.error
     run("users", "set-password", user, "--password-file", str(tmp_path / "secret"))
-    told = run("users", "delete", user, "--yes")
-    assert [line for line in told.splitlines() if user in line] == [
+    reported = run("users", "delete", user, "--yes")
+    assert [line for line in reported.splitlines() if user in line] == [
         f"{user} has no password for SCRAM-SHA-256 any more",
         f"{user} has no password for SCRAM-SHA-512 any more",
     ]
@@ -136,11 +136,11 @@ def test_doctor_tells_the_rights_that_one_has(world: Secured, run: Commands, mon
     monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", USERS[user])
     found = json.loads(run("doctor", "--json", status=4))
     assert found["about"]["rights on the cluster"] == []
-    told = {each["name"]: each["words"] for each in found["findings"] if each["code"] == "FP002"}
-    assert told["clock"].startswith("clock: not known: describe the quorum: CLUSTER_AUTHORIZATION_FAILED")
-    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in told["guarantee of Spark sinks"]
-    assert "CLUSTER_AUTHORIZATION_FAILED" in told["disks of broker 1"]
-    assert told["rights"] == (
+    reported = {each["name"]: each["words"] for each in found["findings"] if each["code"] == "FP002"}
+    assert reported["clock"].startswith("clock: not known: describe the quorum: CLUSTER_AUTHORIZATION_FAILED")
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in reported["guarantee of Spark sinks"]
+    assert "CLUSTER_AUTHORIZATION_FAILED" in reported["disks of broker 1"]
+    assert reported["rights"] == (
         "rights: not known: without DESCRIBE on all topics, groups, transactional ids, brokers leave out the objects "
         "that this principal may not see"
     )
@@ -169,14 +169,14 @@ def test_doctor_tells_the_lag_with_describe_alone_and_names_the_rights_for_the_r
         monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", USERS[user])
 
         def found() -> dict[tuple[str, str], str]:
-            told = json.loads(run("doctor", "--no-probe", "--json", status=4))["findings"]
-            return {(each["code"], each["name"]): each["words"] + " | " + each["action"] for each in told}
+            reported = json.loads(run("doctor", "--no-probe", "--json", status=4))["findings"]
+            return {(each["code"], each["name"]): each["words"] + " | " + each["action"] for each in reported}
 
-        told = found()
-        assert told["FP502", group].startswith("it has no members and is 3 offsets behind")
+        reported = found()
+        assert reported["FP502", group].startswith("it has no members and is 3 offsets behind")
         rights = {
             name: words.rpartition(" | use a principal with ")[2]
-            for (code, name), words in told.items()
+            for (code, name), words in reported.items()
             if code == "FP002" and name != "rights"
         }
         assert rights == {

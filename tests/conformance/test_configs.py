@@ -526,8 +526,8 @@ def test_the_levels_of_loggers(broker: BrokerUnderTest, client: RawClient) -> No
         ("", "Broker id must not be empty"),
         ("x", "Broker id must be an integer, but it is: x"),
     ):
-        told = describe(client, LOGGER, broker_name)
-        assert (told.error_code, told.error_message) == (42, why)
+        reported = describe(client, LOGGER, broker_name)
+        assert (reported.error_code, reported.error_message) == (42, why)
 
 
 def test_the_segments_of_test_suites(broker: BrokerUnderTest, client: RawClient) -> None:

@@ -119,8 +119,8 @@ def test_groups(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
         seen.append([(each.state.name, each.type.name) for each in listed.valid if each.group_id == group])
         stable = own.list_consumer_groups(states={module.ConsumerGroupState.EMPTY}).result(60)
         seen.append([group in [each.group_id for each in stable.valid], listed.errors])
-        for places in (None, [kit.partition("t", 0), kit.partition("t", 7)]):
-            asked = module.ConsumerGroupTopicPartitions(group, places)
+        for partitions in (None, [kit.partition("t", 0), kit.partition("t", 7)]):
+            asked = module.ConsumerGroupTopicPartitions(group, partitions)
             futures = own.list_consumer_group_offsets([asked])
             seen.append(outcomes(kit, futures, lambda found: positions(found.topic_partitions)))
         seen.append(outcomes(kit, own.delete_consumer_groups([group])))

@@ -339,11 +339,11 @@ def logged(client: RawClient, group: str) -> ConsumerGroup:
     fetched = client.fetch("__consumer_offsets", partition=coordinator_partition(group, count))
     columns = decode_batches(fetched.result.records)
     coordinator = GroupCoordinator(FakeSettings(), lambda: "unused", FakeTopics())
-    for place in range(len(columns)):
-        key = columns.key(place)
-        record = decode_record(key, columns.value(place)) if key is not None else None
+    for index in range(len(columns)):
+        key = columns.key(index)
+        record = decode_record(key, columns.value(index)) if key is not None else None
         if record is not None and record.group_id == group:
-            coordinator.replay(record, place)
+            coordinator.replay(record, index)
     found = coordinator.kind(ConsumerGroups).find(group)
     assert found is not None
     return found

@@ -82,14 +82,14 @@ def test_a_group_with_a_custom_assignor(
     topic, group = broker.name("t"), broker.name("g")
     admin.create_topic(topic, 4)
     fill(broker, topic, 40, 4)
-    strategies, diary = [kind(4), kind(1)], RebalanceLog()
+    strategies, rebalances = [kind(4), kind(1)], RebalanceLog()
     first, second = (
         closing.enter_context(
             member(broker, group, {"partition_assignment_strategy": [one], "enable_auto_commit": True})
         )
         for one in strategies
     )
-    first.subscribe([topic], diary)
+    first.subscribe([topic], rebalances)
     poll_values(first, 40)
     assert strategies[0].told[0][:2] == (4, b"for 4")
     strategies[0].weight = 3
@@ -101,7 +101,7 @@ def test_a_group_with_a_custom_assignor(
     assert strategies[0].told[-1] == (3, b"for 3", first.group_metadata().generation_id)
     assert strategies[1].told[-1] == (1, b"for 1", second.group_metadata().generation_id)
     assert threading.current_thread() not in strategies[0].threads | strategies[1].threads
-    assert diary.gone() == ({3} if kind is Kept else {0, 1, 2, 3})
+    assert rebalances.gone() == ({3} if kind is Kept else {0, 1, 2, 3})
     fill(broker, topic, 40, 4, first=40)
     assert sorted(poll_values(first, 30) + poll_values(second, 10)) == list(range(40, 80))
 
@@ -186,17 +186,17 @@ def test_an_unusable_assignment_is_raised_and_shares_nothing(
         strategy.kind = kind
     third = closing.enter_context(member(broker, group, {"partition_assignment_strategy": [Wrong(kind)]}))
     third.subscribe([topic])
-    members, told = [*pair, third], list[str]()
-    while not told:
+    members, reported = [*pair, third], list[str]()
+    while not reported:
         for one in members:
             try:
                 assert one.poll(50) == []
             except GroupConfigurationError as error:
-                told.append(str(error))
-            places = [place for one in members for place in one.assignment()]
-            assert len(places) == len(set(places))
-    assert told[0].startswith(f"group {group!r}: assignor 'wrong': ")
-    assert words in told[0]
+                reported.append(str(error))
+            partitions = [partition for one in members for partition in one.assignment()]
+            assert len(partitions) == len(set(partitions))
+    assert reported[0].startswith(f"group {group!r}: assignor 'wrong': ")
+    assert words in reported[0]
     third.close()
     for strategy in strategies:
         strategy.kind = "nothing"

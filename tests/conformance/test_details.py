@@ -208,11 +208,11 @@ def test_who_cannot_ask_for_stable_offsets_waits_for_them(
     group, done, pends = pending(broker, client)
     topics = [offset_fetch.OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in (done, pends)]
     answer = client.call(offset_fetch.OffsetFetchRequest(group_id=group, topics=topics), version)
-    told = {t.name: (t.partitions[0].error_code, t.partitions[0].committed_offset) for t in answer.topics}
+    reported = {t.name: (t.partitions[0].error_code, t.partitions[0].committed_offset) for t in answer.topics}
     if broker.is_ours:
-        assert told == {done: (14, -1), pends: (14, -1)}
+        assert reported == {done: (14, -1), pends: (14, -1)}
     else:
-        assert told == {done: (0, 3), pends: (0, -1)}
+        assert reported == {done: (0, 3), pends: (0, -1)}
     assert answer.error_code == (14 if broker.is_ours and version >= 2 else 0)
 
 
@@ -226,8 +226,8 @@ def test_all_stable_offsets(broker: BrokerUnderTest, client: RawClient, version:
         wanted = offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=None)
         request = offset_fetch.OffsetFetchRequest(groups=[wanted], require_stable=True)
         topics = client.call(request, version).groups[0].topics
-    told = {topic.name: (topic.partitions[0].error_code, topic.partitions[0].committed_offset) for topic in topics}
-    assert told == ({done: (0, 3), pends: (88, -1)} if broker.is_ours else {done: (0, 3)})
+    reported = {topic.name: (topic.partitions[0].error_code, topic.partitions[0].committed_offset) for topic in topics}
+    assert reported == ({done: (0, 3), pends: (88, -1)} if broker.is_ours else {done: (0, 3)})
 
 
 def test_a_share_group_s_offsets_are_answered_by_topic(broker: BrokerUnderTest, client: RawClient) -> None:
@@ -235,11 +235,11 @@ def test_a_share_group_s_offsets_are_answered_by_topic(broker: BrokerUnderTest, 
     forgotten is the id told."""
     group, topic, other = broker.name("g"), client.create_topic(broker.name("t")), client.create_topic(broker.name("u"))
     first, second = (alter.AlterShareGroupOffsetsRequestPartition(partition_index=index) for index in (0, 7))
-    places = [(topic, [first]), (other, []), (topic, [second]), ("missing", []), (topic, [])]
-    asked = [alter.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=wanted) for name, wanted in places]
+    topics = [(topic, [first]), (other, []), (topic, [second]), ("missing", []), (topic, [])]
+    asked = [alter.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=wanted) for name, wanted in topics]
     set_to = client.call(alter.AlterShareGroupOffsetsRequest(group_id=group, topics=asked), 0)
     answered = {
-        found.topic_name: [(place.partition_index, place.error_code) for place in found.partitions]
+        found.topic_name: [(partition.partition_index, partition.error_code) for partition in found.partitions]
         for found in set_to.responses
     }
     assert set_to.error_code == 0
@@ -249,7 +249,10 @@ def test_a_share_group_s_offsets_are_answered_by_topic(broker: BrokerUnderTest, 
     asked_twice = describe.DescribeShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[0, 1, 0])
     asked_of = describe.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=[asked_twice])
     (described,) = client.call(describe.DescribeShareGroupOffsetsRequest(groups=[asked_of]), 0).groups[0].topics
-    assert [(place.partition_index, place.start_offset) for place in described.partitions] == [(0, 0), (1, -1)]
+    assert [(partition.partition_index, partition.start_offset) for partition in described.partitions] == [
+        (0, 0),
+        (1, -1),
+    ]
     names = [topic, other, "missing", topic]
     forget = [delete.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names]
     forgotten = client.call(delete.DeleteShareGroupOffsetsRequest(group_id=group, topics=forget), 0)

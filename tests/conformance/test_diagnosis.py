@@ -140,8 +140,8 @@ def test_an_open_transaction_and_the_group_that_waits_for_it(
         assert found["FP502", group]["severity"] == "warning"
         (row,) = run.json("groups", "describe", group)["partitions"]
         assert row["waits_for"].startswith(f"transaction {name!r} (producer ")
-        (told,) = run.json("transactions", "describe", name)
-        assert told["holds_back"] == [f"{topic}-0"]
+        (reported,) = run.json("transactions", "describe", name)
+        assert reported["holds_back"] == [f"{topic}-0"]
         assert re.search(
             rf"\n  times out in: (600|5\d\d) s\n(.*\n)*  holds back: {topic}-0\n", run("transactions", "describe", name)
         )
@@ -203,8 +203,8 @@ def test_a_hanging_transaction_is_told_by_all(
     assert who in row["waits_for"]
     until(lambda: ("FP401", f"{topic}-1") in shown(page))
     if not broker.is_ours:
-        (told,) = page.view("transaction", {"name": name})["view"]["findings"]
-        assert told["code"] == "FP401"
+        (reported,) = page.view("transaction", {"name": name})["view"]["findings"]
+        assert reported["code"] == "FP401"
         run(*found["FP401", f"{topic}-1"]["action"].split()[1:], "--yes")
     else:
         hidden.undo()
@@ -310,8 +310,8 @@ def test_a_full_disk(capsys: pytest.CaptureFixture[str]) -> None:
     with fencepost.Broker() as broker:
         run = Commands(broker.bootstrap_servers, capsys)
         fault = broker.faults.disk.fail_write(errno.ENOSPC, times=None)
-        told = run("doctor", "--no-probe", status=1)
-        assert "FP104 error: broker 1: log directory " in told
+        reported = run("doctor", "--no-probe", status=1)
+        assert "FP104 error: broker 1: log directory " in reported
         fault.remove()
         assert "FP104" not in run("doctor", "--no-probe")
 

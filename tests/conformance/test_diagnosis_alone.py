@@ -171,9 +171,9 @@ def test_the_page_covers_a_part_and_doctor_all(broker: BrokerUnderTest, capsys: 
             sent.result(60)
         with page_of(broker.bootstrap_servers) as page:
             until(lambda: "FP004" in codes_in(page))
-            (told,) = [each for each in page.view("overview", {})["view"]["attention"] if each["code"] == "FP004"]
-            assert told["severity"] == "unknown"
-            assert "transactions that hold readers back: not known: only 100 of " in told["words"]
+            (reported,) = [each for each in page.view("overview", {})["view"]["attention"] if each["code"] == "FP004"]
+            assert reported["severity"] == "unknown"
+            assert "transactions that hold readers back: not known: only 100 of " in reported["words"]
             assert any('code="FP004"' in line and line.endswith(" 1") for line in page.watched_state().counts())
         found = doctor(broker.bootstrap_servers, capsys, "--no-probe", "--older-than", "0")[1]
         assert not {code for code, _ in found} & {"FP004"}

@@ -172,9 +172,9 @@ def values(cluster: ApacheKafkaCluster, topic: str) -> list[bytes | None]:
 
 def a_name_for(node: int, admin: fencepost.Admin, topic: str, prefix: str) -> str:
     """A group or transactional id whose coordinator is on this node."""
-    places = admin.describe_topics([topic])[topic].partitions
+    partitions = admin.describe_topics([topic])[topic].partitions
     names = (f"{prefix}-{number}" for number in itertools.count())
-    return next(name for name in names if places[coordinator_partition(name, len(places))].leader == node)
+    return next(name for name in names if partitions[coordinator_partition(name, len(partitions))].leader == node)
 
 
 class Named(NamedTuple):

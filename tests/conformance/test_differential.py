@@ -81,9 +81,9 @@ def test_an_odd_field_that_is_accepted_is_seen(
 
 
 def test_every_known_difference_stands_in_the_documentation() -> None:
-    told = (ROOT / "docs" / "differences-from-kafka.md").read_text()
+    reported = (ROOT / "docs" / "differences-from-kafka.md").read_text()
     assert KNOWN
-    assert [beginning for beginning in KNOWN if beginning not in told] == []
+    assert [beginning for beginning in KNOWN if beginning not in reported] == []
 
 
 def test_a_wrong_offset_is_seen(ours: Broker, theirs: ApacheKafka, monkeypatch: pytest.MonkeyPatch) -> None:

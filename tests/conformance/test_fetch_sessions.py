@@ -210,8 +210,8 @@ def test_a_topic_that_goes_is_told(reader: Reader, broker: BrokerUnderTest) -> N
             code, self.found = reader.fetch()
             self.error_code: Any = code or (0 if 0 in self.found else ErrorCode.NOT_COORDINATOR)
 
-    told = reader.client.settled(Told)
-    assert told.found[0][0] in gone
+    reported = reader.client.settled(Told)
+    assert reported.found[0][0] in gone
 
 
 def test_aborted_data_in_a_session(reader: Reader, broker: BrokerUnderTest) -> None:

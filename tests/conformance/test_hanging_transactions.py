@@ -130,12 +130,12 @@ def test_find_hanging(broker: BrokerUnderTest, run: Commands, admin: fencepost.A
         described = admin.describe_transactions([name])
         producer.abort_transaction()
     now_ms = time.time() * 1000
-    place = TP(topic, 0)
-    (open_one,) = seen[place]
+    partition = TP(topic, 0)
+    (open_one,) = seen[partition]
     assert hanging_of(seen, described, now_ms) == []
-    assert hanging_of(seen, [], now_ms) == [HangingTransaction(place, open_one, None)]
+    assert hanging_of(seen, [], now_ms) == [HangingTransaction(partition, open_one, None)]
     elsewhere = described[0]._replace(partitions=(TP(topic, 1),))
-    assert hanging_of(seen, [elsewhere], now_ms) == [HangingTransaction(place, open_one, name)]
+    assert hanging_of(seen, [elsewhere], now_ms) == [HangingTransaction(partition, open_one, name)]
     assert hanging_of(seen, [], open_one.last_timestamp_ms - 1) == []
-    assert hanging_of({place: [open_one._replace(transaction_start_offset=-1)]}, [], now_ms) == []
+    assert hanging_of({partition: [open_one._replace(transaction_start_offset=-1)]}, [], now_ms) == []
     run("transactions", "find-hanging", "--topic", broker.name("nothing"), status=1)

@@ -152,14 +152,14 @@ def test_an_answer_names_no_topic_that_the_user_may_not_describe(world: Secured)
         rights = [(operation, GROUP, group) for group in groups for operation in (Op.READ, Op.DESCRIBE)]
         world.grant(admin, user, [*rights, (Op.DESCRIBE, TXN, TRANSACTION), (Op.DESCRIBE, TOPIC, SHOWN)])
         until(lambda: SHOWN in repr(QUESTIONS["offsets"](client)))
-        told = {name: repr(ask(client)) for name, ask in QUESTIONS.items()}
+        reported = {name: repr(ask(client)) for name, ask in QUESTIONS.items()}
         by_admin = {
             name: repr(ask(admin)) for name, ask in QUESTIONS.items() if "subscri" not in name and name != "pattern"
         }
         assert SECRET in by_admin["consumer group"] and SECRET in by_admin["transaction"]
         asked = {"named subscription", "shared subscription"}  # the refusal may repeat the names of the request
-        shown = {name for name, text in told.items() if SECRET in text and name not in asked}
-        by_id = {name for name, text in told.items() if repr(secret_id) in text or str(secret_id) in text}
+        shown = {name for name, text in reported.items() if SECRET in text and name not in asked}
+        by_id = {name for name, text in reported.items() if repr(secret_id) in text or str(secret_id) in text}
         # Kafka looks at the assigned topics of a share group only, and its members have none yet.
         assert shown <= (set() if world.is_ours else {"share group"})
         assert by_id == set()

@@ -39,11 +39,11 @@ class OneProduce(FaultDraw):
 
 def committed(servers: str, topic: str, end: int) -> list[bytes | None]:
     """Return the committed values below the offset `end`."""
-    place = fencepost.TopicPartition(topic, 0)
+    partition = fencepost.TopicPartition(topic, 0)
     found: list[bytes | None] = []
     with fencepost.Consumer(servers, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
-        consumer.assign([place])
-        while consumer.position(place) < end:
+        consumer.assign([partition])
+        while consumer.position(partition) < end:
             found += [record.value for record in consumer.poll(1_000)]
     return found
 
@@ -60,7 +60,7 @@ def test_the_next_transactions_records(
     admin.create_topic(topic, 1)
     reports: dict[bytes, str] = {}
 
-    def told(error: Any, message: Any) -> None:
+    def reported(error: Any, message: Any) -> None:
         reports[message.value()] = "ok" if error is None else error.name()
 
     host, _, port = broker.bootstrap_servers.rpartition(":")
@@ -77,7 +77,7 @@ def test_the_next_transactions_records(
 
         def transact(value: bytes) -> None:
             producer.begin_transaction()
-            producer.produce(topic, value, partition=0, on_delivery=told)
+            producer.produce(topic, value, partition=0, on_delivery=reported)
             producer.flush(PATIENCE_S)
             producer.commit_transaction(PATIENCE_S)
 
@@ -85,12 +85,12 @@ def test_the_next_transactions_records(
         transact(b"first")
         fault_draw.armed = True
         producer.begin_transaction()
-        producer.produce(topic, b"lost", partition=0, on_delivery=told)
+        producer.produce(topic, b"lost", partition=0, on_delivery=reported)
         until(lambda: producer.poll(0.05) is not None and not fault_draw.armed)
-        place = fencepost.TopicPartition(topic, 0)
-        until(lambda: admin.list_offsets({place: -1})[place].offset == 3)  # first, its marker, and the lost one
+        partition = fencepost.TopicPartition(topic, 0)
+        until(lambda: admin.list_offsets({partition: -1})[partition].offset == 3)  # first, its marker, and the lost one
         producer.abort_transaction(PATIENCE_S)
         transact(b"second")
         transact(b"third")
     assert (reports[b"lost"] != "ok", reports[b"second"], reports[b"third"]) == (True, "ok", "ok")
-    assert committed(broker.bootstrap_servers, topic, admin.list_offsets({place: -1})[place].offset) == expected
+    assert committed(broker.bootstrap_servers, topic, admin.list_offsets({partition: -1})[partition].offset) == expected

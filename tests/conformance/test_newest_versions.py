@@ -184,11 +184,11 @@ def test_streams_members_are_told_a_lag_in_64_bits(broker: BrokerUnderTest, clie
         assert isinstance(answer, StreamsGroupHeartbeatResponse)
         return answer
 
-    told = [heartbeat(api_version, 0) for api_version in (0, 1)]
-    assert [each.error_code for each in told] == [0, 0]
-    assert [each.acceptable_recovery_lag for each in told] == [0, 10_000]
-    assert [each.task_offset_interval_ms for each in told] == [60_000, 60_000]
-    assert [each.topology_description_required for each in told] == [False, False]
+    reported = [heartbeat(api_version, 0) for api_version in (0, 1)]
+    assert [each.error_code for each in reported] == [0, 0]
+    assert [each.acceptable_recovery_lag for each in reported] == [0, 10_000]
+    assert [each.task_offset_interval_ms for each in reported] == [60_000, 60_000]
+    assert [each.topology_description_required for each in reported] == [False, False]
     assert heartbeat(1, 17).acceptable_recovery_lag == -1
     found = []
     for api_version, asked in ((0, False), (1, False), (1, True)):

@@ -213,12 +213,12 @@ def fetch_all(client: RawClient, group: str, version: int, *, stable: bool = Fal
         (found,) = client.call(OffsetFetchRequest(groups=[wanted], require_stable=stable), version).groups
         assert found.error_code == 0
         topics = found.topics
-    told = {}
+    reported = {}
     for topic in topics:
         (only,) = topic.partitions
         name = topic.name if version < 10 else str(topic.topic_id)
-        told[name] = (only.error_code, only.committed_offset, only.metadata)
-    return told
+        reported[name] = (only.error_code, only.committed_offset, only.metadata)
+    return reported
 
 
 @pytest.mark.parametrize("version", [2, 5, 7, 8, 9, 10])
@@ -230,7 +230,7 @@ def test_everything_that_a_group_has_committed(broker: BrokerUnderTest, client: 
         assert commit(client, group, name, offset) == 0
     expected = {name: (0, offset, "note") for offset, name in enumerate(names)}
     if version >= 10:
-        expected = {str(topic_id(client, name)): told for name, told in expected.items()}
+        expected = {str(topic_id(client, name)): reported for name, reported in expected.items()}
     assert fetch_all(client, group, version) == expected
 
 
@@ -247,10 +247,10 @@ def test_topics_by_id_that_do_not_exist(broker: BrokerUnderTest, client: RawClie
     wanted = [OffsetFetchRequestTopics(topic_id=one, partition_indexes=[0]) for one in (known.topic_id, nobody)]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=wanted)])
     (found,) = client.call(request, 10).groups
-    told = {
+    reported = {
         str(one.topic_id): (one.partitions[0].error_code, one.partitions[0].committed_offset) for one in found.topics
     }
-    assert told == {str(topic_id(client, topic)): (0, 2), str(nobody): (ErrorCode.UNKNOWN_TOPIC_ID, -1)}
+    assert reported == {str(topic_id(client, topic)): (0, 2), str(nobody): (ErrorCode.UNKNOWN_TOPIC_ID, -1)}
 
 
 def test_several_groups_in_one_fetch(broker: BrokerUnderTest, client: RawClient) -> None:
@@ -262,8 +262,8 @@ def test_several_groups_in_one_fetch(broker: BrokerUnderTest, client: RawClient)
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics) for group in asked])
     found = {one.group_id: one for one in client.call(request, 8).groups}
     assert [found[group].error_code for group in asked] == [0, 0, 0]
-    told = [[(p.partition_index, p.committed_offset) for p in found[group].topics[0].partitions] for group in asked]
-    assert told == [[(0, 5), (9, -1)], [(0, 6), (9, -1)], [(0, -1), (9, -1)]]
+    reported = [[(p.partition_index, p.committed_offset) for p in found[group].topics[0].partitions] for group in asked]
+    assert reported == [[(0, 5), (9, -1)], [(0, 6), (9, -1)], [(0, -1), (9, -1)]]
 
 
 def test_odd_commits(broker: BrokerUnderTest, client: RawClient) -> None:
@@ -341,8 +341,10 @@ def test_where_a_leader_epoch_ends(broker: BrokerUnderTest, client: RawClient, v
     def ask(epoch: int, current: int = -1, name: str = topic, index: int = 0) -> tuple[int, int, int]:
         wanted = OffsetForLeaderPartition(partition=index, current_leader_epoch=current, leader_epoch=epoch)
         asked = OffsetForLeaderTopic(topic=name, partitions=[wanted])
-        (told,) = client.call(OffsetForLeaderEpochRequest(replica_id=-1, topics=[asked]), version).topics[0].partitions
-        return told.error_code, told.leader_epoch, told.end_offset
+        (reported,) = (
+            client.call(OffsetForLeaderEpochRequest(replica_id=-1, topics=[asked]), version).topics[0].partitions
+        )
+        return reported.error_code, reported.leader_epoch, reported.end_offset
 
     assert ask(0) == (0, 0, 3)
     assert ask(0, current=0) == (0, 0, 3)

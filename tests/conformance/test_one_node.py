@@ -217,8 +217,8 @@ def test_nobody_asks_for_a_token(client: RawClient) -> None:
     """Nobody has said who he is."""
     for version in (1, 2, 3):
         answer = client.call(created.CreateDelegationTokenRequest(), version)
-        told = (answer.error_code, answer.principal_type, answer.principal_name)
-        assert told == (64, "User", "ANONYMOUS")
+        reported = (answer.error_code, answer.principal_type, answer.principal_name)
+        assert reported == (64, "User", "ANONYMOUS")
         requester = (answer.token_requester_principal_type, answer.token_requester_principal_name)
         assert requester == (("User", "ANONYMOUS") if version == 3 else ("", ""))
         assert (answer.issue_timestamp_ms, answer.expiry_timestamp_ms, answer.max_timestamp_ms) == (-1, -1, -1)
@@ -241,9 +241,9 @@ def test_the_admin_s_calls(broker: BrokerUnderTest, client: RawClient) -> None:
         assert voter.log_end_offset == quorum.high_watermark
         assert voter.last_fetch_ms == voter.last_caught_up_ms > 0
         admin.alter_partition_reassignments({(topic, 0): [1], (topic, 1): (1,)})
-        for place, replicas, code in (((topic, 0), [2], 39), ((topic, 1), None, 85), ((topic, 7), [1], 3)):
+        for partition, replicas, code in (((topic, 0), [2], 39), ((topic, 1), None, 85), ((topic, 7), [1], 3)):
             with pytest.raises(KafkaError) as raised:
-                admin.alter_partition_reassignments({place: replicas}, api_timeout_ms=5_000)
+                admin.alter_partition_reassignments({partition: replicas}, api_timeout_ms=5_000)
             assert raised.value.code == code
         assert admin.list_partition_reassignments() == {}
         assert admin.list_partition_reassignments([(topic, 0), (topic, 1)]) == {}

@@ -67,5 +67,5 @@ def test_a_restart(
         producer.send(topic, b"second").result()
         services.append(started(broker, topic, protocol, tmp_path))
         assert first_record(services[1]) == "1 b'second'"
-    _, told = services[1].end_by(STOPPED)
-    assert ("UNRELEASED_INSTANCE_ID" in told) == (protocol == "consumer" and how == KILLED)
+    _, reported = services[1].end_by(STOPPED)
+    assert ("UNRELEASED_INSTANCE_ID" in reported) == (protocol == "consumer" and how == KILLED)

@@ -64,9 +64,9 @@ def served(bootstrap_servers: str, topic: str, folder: Path) -> Iterator[Service
 
 
 def orders(bootstrap_servers: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
-    place = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     with fencepost.Consumer(bootstrap_servers) as consumer:
-        end = consumer.end_offsets([place])[place]
+        end = consumer.end_offsets([partition])[partition]
         pieces = consumer.fetch_range(topic, 0, 0, end, timeout_ms=60_000)
         return [(record.key, record.value) for piece in pieces for record in to_records(piece)]
 

@@ -94,9 +94,11 @@ class Job:
                 time.sleep(0.05)
 
     def committed(self) -> list[bytes | None]:
-        place = TopicPartition(self.target, 0)
+        partition = TopicPartition(self.target, 0)
         with fencepost.Admin(self.servers) as admin, fencepost.Consumer(self.servers) as consumer:
-            end = admin.list_offsets({place: OffsetSpec.LATEST}, isolation=Isolation.READ_UNCOMMITTED)[place].offset
+            end = admin.list_offsets({partition: OffsetSpec.LATEST}, isolation=Isolation.READ_UNCOMMITTED)[
+                partition
+            ].offset
             pieces = list(consumer.fetch_range(self.target, 0, 0, end, timeout_ms=60_000))
         return [value for piece in pieces for value in piece.columns.values()]
 

@@ -33,9 +33,9 @@ def exit_code(program: Callable[..., object], *arguments: object) -> int | None:
 
 def committed(broker: BrokerUnderTest, topic: str) -> list[Record]:
     """All committed records of partition 0. It waits for open transactions."""
-    place = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     with fencepost.Admin(broker.bootstrap_servers) as admin, fencepost.Consumer(broker.bootstrap_servers) as consumer:
-        end = admin.list_offsets({place: -1}, isolation=fencepost.Isolation.READ_UNCOMMITTED)[place].offset
+        end = admin.list_offsets({partition: -1}, isolation=fencepost.Isolation.READ_UNCOMMITTED)[partition].offset
         pieces = consumer.fetch_range(topic, 0, 0, end, timeout_ms=60_000)
         return [record for piece in pieces for record in to_records(piece)]
 

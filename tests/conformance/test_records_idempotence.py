@@ -220,8 +220,8 @@ def test_a_producer_that_outlives_its_topic(broker: BrokerUnderTest, client: Raw
     assert client.call(deletion, 6).responses[0].error_code == 0
     until(lambda: client.produce(topic, a_batch(me, 3)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     client.create_topic(topic)
-    told = [client.produce(topic, a_batch(me, number)) for number in (3, 4, 5, 4, 7)]
-    assert [(each.error_code, each.base_offset) for each in told] == [
+    reported = [client.produce(topic, a_batch(me, number)) for number in (3, 4, 5, 4, 7)]
+    assert [(each.error_code, each.base_offset) for each in reported] == [
         (0, 0),
         (0, 1),
         (0, 2),

@@ -286,11 +286,11 @@ def test_where_nobody_is_somebody_is_told_the_same(world: Secured, alice: str) -
             return answer.error_code, answer.error_message or "", bytes(answer.auth_bytes).partition(b",")[2]
 
     assert challenge(alice) == (0, "", b"s=%b,i=4096" % base64.b64encode(b"salt"))
-    told = {challenge("nobody") for _ in range(2)}
+    reported = {challenge("nobody") for _ in range(2)}
     if not world.is_ours:
-        assert told == {(58, REFUSED, b"")}
+        assert reported == {(58, REFUSED, b"")}
         return
-    ((code, message, words),) = told
+    ((code, message, words),) = reported
     salt, iterations = words.split(b",")
     assert (code, message, iterations) == (0, "", b"i=4096")
     assert len(base64.b64decode(salt.removeprefix(b"s="))) == len(b"salt")

@@ -142,17 +142,17 @@ def test_markers_by_hand_are_answered_once_for_each_partition(broker: BrokerUnde
     named: list[dict[str, list[int]]] = [{topic: []}, {topic: [], "missing": [7, 7, 8]}, {topic: [0], "missing": [8]}]
     markers = [
         wm.WritableTxnMarker(
-            producer_id=me.producer_id if places[topic] or "missing" in places else me.producer_id + 1,
+            producer_id=me.producer_id if topics[topic] or "missing" in topics else me.producer_id + 1,
             producer_epoch=me.epoch,
             topics=[
-                wm.WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in places.items()
+                wm.WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()
             ],
         )
-        for places in named
+        for topics in named
     ]
     (answered,) = client.call(wm.WriteTxnMarkersRequest(markers=markers), 2).markers
     results = {
-        found.name: sorted((place.partition_index, place.error_code) for place in found.partitions)
+        found.name: sorted((partition.partition_index, partition.error_code) for partition in found.partitions)
         for found in answered.topics
     }
     assert answered.producer_id == me.producer_id

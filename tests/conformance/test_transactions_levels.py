@@ -192,11 +192,11 @@ def at_version(request: pytest.FixtureRequest) -> Iterator[tuple[BrokerUnderTest
 
 
 def committed(broker: BrokerUnderTest, topic: str, partitions: int) -> list[bytes]:
-    places = [TP(topic, number) for number in range(partitions)]
+    topic_partitions = [TP(topic, number) for number in range(partitions)]
     with fencepost.Admin(broker.bootstrap_servers) as admin:
-        wait_for_markers(admin, places)
-        ends = admin.list_offsets(dict.fromkeys(places, -1), isolation=fencepost.Isolation.READ_COMMITTED)
-        latest = admin.list_offsets(dict.fromkeys(places, -1))
+        wait_for_markers(admin, topic_partitions)
+        ends = admin.list_offsets(dict.fromkeys(topic_partitions, -1), isolation=fencepost.Isolation.READ_COMMITTED)
+        latest = admin.list_offsets(dict.fromkeys(topic_partitions, -1))
     assert {one: at.offset for one, at in ends.items()} == {one: at.offset for one, at in latest.items()}, (
         "none is open"
     )

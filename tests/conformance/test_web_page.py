@@ -109,14 +109,14 @@ def prepare(servers: str, transactional_id: str, topic: str, count: int = 3, **l
 
 def committed(servers: str, topic: str) -> list[bytes | None]:
     """Return the committed values in partition 0 up to its present end."""
-    place = fencepost.TopicPartition(topic, 0)
+    partition = fencepost.TopicPartition(topic, 0)
     with fencepost.Admin(servers) as admin:
-        wait_for_markers(admin, [place])
-        end = admin.list_offsets({place: LATEST}, isolation=Isolation.READ_COMMITTED)[place].offset
+        wait_for_markers(admin, [partition])
+        end = admin.list_offsets({partition: LATEST}, isolation=Isolation.READ_COMMITTED)[partition].offset
     values: list[bytes | None] = []
     with fencepost.Consumer(servers, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
-        consumer.assign([place])
-        while consumer.position(place) < end:
+        consumer.assign([partition])
+        while consumer.position(partition) < end:
             values += [record.value for record in consumer.poll(1000)]
     return values
 

@@ -72,13 +72,13 @@ def test_topics_records_and_offsets_are_changed(
         sees(tab, "7200000")
         change(tab, "Change a setting", setting="no.such.setting", value="1", answer="Not done")
 
-        place = fencepost.TopicPartition(topic, 2)
-        admin.alter_group_offsets(group, {place: 0})
+        partition = fencepost.TopicPartition(topic, 2)
+        admin.alter_group_offsets(group, {partition: 0})
         tab.goto(f"{root}#/group?name={group}")
         change(tab, "Reset offsets", confirm=group, to="latest")
-        assert admin.group_offsets(group)[place].offset == admin.list_offsets({place: LATEST})[place].offset
+        assert admin.group_offsets(group)[partition].offset == admin.list_offsets({partition: LATEST})[partition].offset
         change(tab, "Reset offsets", confirm=group, to="offset", at="1")
-        assert admin.group_offsets(group)[place].offset == 1
+        assert admin.group_offsets(group)[partition].offset == 1
         with fencepost.Consumer(servers, group_id=group) as consumer:
             consumer.subscribe([topic])
             while not consumer.assignment():

@@ -115,10 +115,12 @@ def test_damage_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert [line["flaw"] for line in damaged] == [None, "the CRC is wrong", *[None] * (len(whole) - 3)]
     with pytest.raises(SystemExit):
         main(["dump", str(partition)])
-    told = capsys.readouterr()
-    assert "DAMAGED: the CRC is wrong" in told.out
-    assert f"at {whole[-1]['position']}: {whole[-1]['size'] - 1} bytes of a batch of {whole[-1]['size']}" in told.err
-    assert "2 batches or files are damaged" in told.err
+    reported = capsys.readouterr()
+    assert "DAMAGED: the CRC is wrong" in reported.out
+    assert (
+        f"at {whole[-1]['position']}: {whole[-1]['size'] - 1} bytes of a batch of {whole[-1]['size']}" in reported.err
+    )
+    assert "2 batches or files are damaged" in reported.err
 
 
 def test_a_directory_without_segments_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

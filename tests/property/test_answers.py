@@ -19,7 +19,7 @@ from tests.support.engines import engine
 kinds = st.sampled_from(["plain"] * 6 + ["marker", "compressed", "empty", "odd marker", "append time"])
 batches = st.lists(st.tuples(kinds, st.integers(1, 4), st.integers(-1, 2), st.booleans()), max_size=6)
 damages = st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 255)), max_size=2)
-HEADER_PLACES = st.lists(st.tuples(st.integers(0, 60), st.sampled_from([0, 1, 2, 0x20, 0x7F, 0x80, 0xFF])), max_size=1)
+HEADER_CHANGES = st.lists(st.tuples(st.integers(0, 60), st.sampled_from([0, 1, 2, 0x20, 0x7F, 0x80, 0xFF])), max_size=1)
 
 
 def made(kind: str, records: int, epoch: int, transactional: bool, base_offset: int) -> bytes:
@@ -83,7 +83,7 @@ def joined(described: list[tuple[str, int, int, bool]]) -> bytes:
 @given(
     batches,
     damages,
-    HEADER_PLACES,
+    HEADER_CHANGES,
     st.integers(0, 40),
     st.integers(0, 12),
     st.none() | st.just([]) | st.just([(7, 4)]),

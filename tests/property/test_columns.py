@@ -119,7 +119,7 @@ def test_both_engines_make_the_same_bytes_and_columns(
     made, seen = [], []
     for name in ENGINES:
         with engine(name):
-            made.append(b"".join(encoded(rows, codec, 40 * place) for place, (rows, codec) in enumerate(batches)))
+            made.append(b"".join(encoded(rows, codec, 40 * index) for index, (rows, codec) in enumerate(batches)))
             damaged = bytearray(made[0])
             for position, byte in changes:
                 damaged[position % len(damaged)] = byte

@@ -37,7 +37,7 @@ from fencepost.protocol.endings import Ending
 
 NAME = "id"
 CONFIG = TransactionConfig(transaction_two_phase_commit_enable=True)
-PLACE = (("t", 0),)
+PARTITIONS = (("t", 0),)
 FOREIGN = ProducerPair(999, 3)
 
 
@@ -121,7 +121,9 @@ def write(story: HistoryBuilder) -> HistoryBuilder | None:
     if story.state is None:
         return None
     pair = story.state.client_pair
-    result = decide_enlist.enlist_for_produce(story.now_ms, CONFIG, story.state, EnlistRequest(NAME, pair, PLACE, 12))
+    result = decide_enlist.enlist_for_produce(
+        story.now_ms, CONFIG, story.state, EnlistRequest(NAME, pair, PARTITIONS, 12)
+    )
     if not result.records:
         return None
     begun = carried_out(story, result, f"write({pair})", story.allocated)

@@ -116,30 +116,30 @@ class LateClient:
 
 def live(seed: int) -> tuple[list[bytes], list[bytes | None], Counter[tuple[str, int]]]:
     """The values whose commit was confirmed, those that readers see, and what was told how often."""
-    client, confirmed, told = LateClient(seed), [], Counter[tuple[str, int]]()
+    client, confirmed, reported = LateClient(seed), [], Counter[tuple[str, int]]()
     for number in range(TRANSACTIONS):
         value = b"%d" % number
         code = client.produce(value)
-        told["produce", code] += 1
+        reported["produce", code] += 1
         if code == NONE and number % 3:
             code = client.end(commit=True)
-            told["commit", code] += 1
+            reported["commit", code] += 1
             if code == NONE:
                 confirmed.append(value)
                 continue
-        told["abort", client.end(commit=False)] += 1
-    return confirmed, client.committed(), told
+        reported["abort", client.end(commit=False)] += 1
+    return confirmed, client.committed(), reported
 
 
 def test_what_is_told_is_what_became_of_it() -> None:
-    told: Counter[tuple[str, int]] = Counter()
+    reported: Counter[tuple[str, int]] = Counter()
     for seed in range(SEEDS):
         confirmed, seen, once = live(seed)
         assert seen == confirmed, seed
-        told += once
+        reported += once
     expected = {("produce", NONE), ("produce", ABORTABLE), ("commit", NONE), ("commit", ABORTABLE), ("abort", NONE)}
-    assert told.keys() == expected
-    assert min(told.values()) > 10
+    assert reported.keys() == expected
+    assert min(reported.values()) > 10
 
 
 def test_a_confirmed_commit_that_was_none_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,13 +25,13 @@ from fencepost_lab.check.process import Process
 from fencepost_lab.check.world import run_world
 from tests.support.plants_table import find
 
-PLACE = TopicPartition("t", 0)
+PARTITION = TopicPartition("t", 0)
 LOG = [RecordRead("judge", "t", 0, offset, f"v{offset}") for offset in (0, 1, 3, 4)]
 
 
 def story(*offsets: int, complete: bool = False) -> ReadersLife:
     life = ReadersLife("r", complete=complete)
-    life.given[PLACE] = [(offset, f"v{offset}") for offset in offsets]
+    life.given[PARTITION] = [(offset, f"v{offset}") for offset in offsets]
     return life
 
 
@@ -55,9 +55,9 @@ def test_what_readers_were_given_is_compared_with_the_log(life: ReadersLife, tol
 
 def test_a_position_may_be_behind_gaps_and_not_behind_records() -> None:
     life = story(0, 1)
-    life.reports = [ReportedPosition(PLACE, 1, 1, "positions()"), ReportedPosition(PLACE, 3, 2, "positions()")]
+    life.reports = [ReportedPosition(PARTITION, 1, 1, "positions()"), ReportedPosition(PARTITION, 3, 2, "positions()")]
     assert judge_readers([life], LOG, compacted=False) == []
-    life.reports.append(ReportedPosition(PLACE, 4, 2, "committed()"))
+    life.reports.append(ReportedPosition(PARTITION, 4, 2, "committed()"))
     (found,) = judge_readers([life], LOG, compacted=False)
     assert found.check == "position_ahead"
     assert "committed() returned t-0@4 before [3] were handed out" in found.detail
@@ -100,7 +100,7 @@ def test_a_process_that_ends_at_once_leaves_no_coroutine_behind() -> None:
     async def work() -> None:
         """Never begun."""
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always")
         waiting = run_all(process, [work, work])
         waiting.send(None)
@@ -109,4 +109,4 @@ def test_a_process_that_ends_at_once_leaves_no_coroutine_behind() -> None:
         while spawned:
             spawned.pop().close()
         gc.collect()
-    assert [str(warning.message) for warning in told] == []
+    assert [str(warning.message) for warning in reported] == []

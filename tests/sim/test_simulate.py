@@ -28,16 +28,16 @@ def status(*arguments: str) -> int:
 
 def test_seeds_without_an_anomaly_end_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert status(*SMALL, "--seed", "5", "--runs", "2", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["runs"], told["found"], told["stopped"]) == (2, None, False)
-    assert told["simulated_ms"] >= 1_000
-    assert told["happened"]["transactions"] > 1
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["runs"], reported["found"], reported["stopped"]) == (2, None, False)
+    assert reported["simulated_ms"] >= 1_000
+    assert reported["happened"]["transactions"] > 1
 
 
 def test_what_happened_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert status("--world", "both", "--seed", "5", "--option", "crash_interval_ms=300") == 0
-    told = dict(re.findall(r"([a-z][a-z ]*): (\d+)", capsys.readouterr().out.splitlines()[1]))
-    assert all(int(told[what]) for what in ("batches", "crashes", "requests lost", "transactions"))
+    reported = dict(re.findall(r"([a-z][a-z ]*): (\d+)", capsys.readouterr().out.splitlines()[1]))
+    assert all(int(reported[what]) for what in ("batches", "crashes", "requests lost", "transactions"))
 
 
 @pytest.mark.parametrize("world", ["clients", "spark"])
@@ -49,12 +49,12 @@ def test_simulated_time_counts_from_the_start_of_the_run(world: str, capsys: pyt
 
 def test_an_anomaly_ends_with_1_and_the_shrunk_run_can_be_had_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert status(*SMALL, "--seed", "1", "--plant", BAD) == 1
-    told = capsys.readouterr().out
-    assert "aborted_read" in told
-    again = next(line for line in told.splitlines() if line.startswith("again: ")).split()[3:]
+    reported = capsys.readouterr().out
+    assert "aborted_read" in reported
+    again = next(line for line in reported.splitlines() if line.startswith("again: ")).split()[3:]
     assert status(*again, "--plant", BAD, "--json") == 1
     found = json.loads(capsys.readouterr().out)["found"]
-    assert found["trace"][-1] in told
+    assert found["trace"][-1] in reported
     assert found["options"]["request_lost_chance"] == 0
 
 
@@ -88,9 +88,9 @@ def test_a_search_goes_on_where_the_last_one_ended(tmp_path: Path, capsys: pytes
 
 def test_plants_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert status("--plants") == 0
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     assert len(PLANTS) >= 40
-    assert all(name in told for name in PLANTS)
+    assert all(name in reported for name in PLANTS)
 
 
 @pytest.mark.parametrize(

@@ -94,15 +94,15 @@ def test_the_output_is_the_input_when_the_broker_loses_power(brokers: Brokers) -
 
 @pytest.mark.parametrize("brokers", Brokers)
 def test_the_output_is_the_input_when_checkpoints_lose_batches_and_are_repaired(brokers: Brokers) -> None:
-    told: set[str] = set()
+    reported: set[str] = set()
     wanted = {"BatchChangedError", "CheckpointRolledBackError"}
     for seed in range(501, 531):
         report = run_sink_world(seed, rows=ROWS, faults=storm(brokers, damage_chance=0.5))
         check_whole(report)
-        told |= report.ends.keys()
-        if seed > 502 and wanted <= told:
+        reported |= report.ends.keys()
+        if seed > 502 and wanted <= reported:
             break
-    assert wanted <= told
+    assert wanted <= reported
 
 
 @pytest.mark.parametrize(("brokers", "first"), [(Brokers.KEEPS_PREPARED, 6), (Brokers.ONE_PHASE, 8)])

@@ -125,8 +125,8 @@ def test_operators_change_topics_during_the_storm() -> None:
 def test_calls_are_cancelled_at_each_of_their_suspensions() -> None:
     report = run_world(6, SimulationOptions(storm_ms=3_000, copiers=1, cancel_chance=0.4))
     assert report.anomalies == []
-    places = {line.rsplit(maxsplit=1)[1] for line in report.trace if "at its suspension" in line}
-    assert {"1", "2", "3"} <= places
+    numbers = {line.rsplit(maxsplit=1)[1] for line in report.trace if "at its suspension" in line}
+    assert {"1", "2", "3"} <= numbers
     assert any("TaskCancelled" in line for line in report.trace)
     assert report.happened["calls cancelled"] == sum(" will cancel " in line for line in report.trace)
 

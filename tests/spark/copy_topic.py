@@ -64,7 +64,7 @@ def query_of(spark: SparkSession, arguments: dict[str, str], through: Through | 
 
 def copy(spark: SparkSession, arguments: dict[str, str], through: Through | None = None) -> str:
     """Copy, and return the report of the run."""
-    told = ""
+    reported = ""
     spark.conf.set(CHECKPOINT_MANAGER, arguments.get("checkpoint_manager", QUICK_MANAGER))
     writer = query_of(spark, arguments, through)
     if "for_ever" in arguments:
@@ -75,11 +75,11 @@ def copy(spark: SparkSession, arguments: dict[str, str], through: Through | None
         time.sleep(seconds)
         started.stop()
     if stops:
-        told += f"stopped {len(stops)} times\n"
+        reported += f"stopped {len(stops)} times\n"
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     progress = [json.loads(one.json) for one in query.recentProgress]
-    return told + f"batches {sum(1 for one in progress if one['numInputRows'])}\n"
+    return reported + f"batches {sum(1 for one in progress if one['numInputRows'])}\n"
 
 
 def main(arguments: dict[str, str]) -> None:
@@ -101,10 +101,10 @@ def serve() -> None:
     print(json.dumps({"answer": "ready"}), flush=True)
     for line in sys.stdin:
         try:
-            told = {"answer": copy(spark, json.loads(line))}
+            reported = {"answer": copy(spark, json.loads(line))}
         except Exception as error:  # noqa: BLE001 - whatever it is, the test tells it
-            told = {"failed": "".join(traceback.format_exception(error))}
-        print(json.dumps(told), flush=True)
+            reported = {"failed": "".join(traceback.format_exception(error))}
+        print(json.dumps(reported), flush=True)
     spark.stop()
 
 

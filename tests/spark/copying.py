@@ -113,8 +113,8 @@ class Copy:
         command = [sys.executable, str(HERE / "copy_topic.py"), json.dumps(self.arguments(**more))]
         surroundings = environment() | {"PYSPARK_PYTHON": python}
         output = self.folder / "output"
-        with output.open("w") as told:  # and no pipe, which a process that is left could keep open
-            done = subprocess.run(command, env=surroundings, stdout=told, stderr=told, timeout=600, check=False)
+        with output.open("w") as reported:  # and no pipe, which a process that is left could keep open
+            done = subprocess.run(command, env=surroundings, stdout=reported, stderr=reported, timeout=600, check=False)
         assert done.returncode == 0, output.read_text()[-6000:]
 
     def arguments(self, **more: str) -> dict[str, str]:

@@ -88,7 +88,9 @@ class Killed:
         except Exception as reason:  # noqa: BLE001 - each test tells it
             return {**found, **dict.fromkeys(copies, reason)}
         failures = {key: copy.folder / "failed" for key, copy in copies.items()}
-        return found | {key: AssertionError(told.read_text()) for key, told in failures.items() if told.exists()}
+        return found | {
+            key: AssertionError(reported.read_text()) for key, reported in failures.items() if reported.exists()
+        }
 
 
 def kill_where_they_stand(copies: Sequence[tuple[Kill, Copy]], folder: Path) -> list[psutil.Process]:
@@ -102,8 +104,8 @@ def kill_where_they_stand(copies: Sequence[tuple[Kill, Copy]], folder: Path) -> 
     command = [sys.executable, str(HERE / "copy_topic.py"), "--doomed", json.dumps(arguments)]
     with forked_python(with_killer(orders)) as python:
         surroundings = with_killer(orders) | {"PYSPARK_PYTHON": python.path}
-        with (folder / "output").open("w") as told:
-            driver = subprocess.Popen(command, env=surroundings, cwd=folder, stdout=told, stderr=told)
+        with (folder / "output").open("w") as reported:
+            driver = subprocess.Popen(command, env=surroundings, cwd=folder, stdout=reported, stderr=reported)
         return _kill_standing(copies, driver, python.server, folder)
 
 
@@ -123,7 +125,7 @@ def _kill_standing(
             time.sleep(0.05)
         assert (folder / "all-stand").exists(), output.read_text()[-6000:]
         stand = [(kill, copy.folder / "standing") for kill, copy in copies if not (copy.folder / "failed").exists()]
-        standing = {int(place.read_text()): kill for kill, place in stand}
+        standing = {int(path.read_text()): kill for kill, path in stand}
         assert len(standing) == len(stand), "two queries stand still in a process"
         family = [] if server is None else psutil.Process(server).children(recursive=True)
         family += psutil.Process(driver.pid).children(recursive=True)
@@ -144,16 +146,16 @@ def _kill_standing(
     while any(_lives(process) for process in family if process not in zombies) and time.monotonic() < until:
         time.sleep(0.05)
     alive = {process.pid for process in family if _lives(process)}
-    told = {process.pid: (process.name(), process.status()) for process in family if process.pid in alive}
-    assert alive == {zombie.pid for zombie in zombies}, f"alive: {told}; to stay: {zombies}"
+    reported = {process.pid: (process.name(), process.status()) for process in family if process.pid in alive}
+    assert alive == {zombie.pid for zombie in zombies}, f"alive: {reported}; to stay: {zombies}"
     return zombies
 
 
 def _end_those_that_stand(copies: Sequence[tuple[Kill, Copy]]) -> None:
     for _, copy in copies:
-        place = copy.folder / "standing"
-        if place.exists() and psutil.pid_exists(int(place.read_text())):
-            psutil.Process(int(place.read_text())).kill()
+        path = copy.folder / "standing"
+        if path.exists() and psutil.pid_exists(int(path.read_text())):
+            psutil.Process(int(path.read_text())).kill()
 
 
 def _lives(process: psutil.Process) -> bool:

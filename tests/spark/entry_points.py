@@ -122,7 +122,9 @@ def read_by_all(spark: SparkSession, arguments: dict[str, str]) -> dict[str, Any
         query = rows.writeStream.foreachBatch(door).option("checkpointLocation", f"{folder}/checkpoint")
         started = query.trigger(availableNow=True).start()
         started.awaitTermination()
-        return [[one.max_offsets_behind_latest for one in behind_latest(told)] for told in started.recentProgress]
+        return [
+            [one.max_offsets_behind_latest for one in behind_latest(reported)] for reported in started.recentProgress
+        ]
 
     seen.update(several_frames(spark, arguments, write))
     written = [read(subscribe=one).where("cast(key as string) = 'k1'").count() for one in (first, arguments["third"])]

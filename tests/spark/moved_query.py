@@ -124,10 +124,10 @@ class Query:
         """As committed readers see it."""
         found: list[str] = []
         with Consumer(self.servers, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
-            places = [TopicPartition(self.topic, number) for number in (0, 1)]
-            consumer.assign(places)
+            partitions = [TopicPartition(self.topic, number) for number in (0, 1)]
+            consumer.assign(partitions)
             link = ClusterClient({"bootstrap.servers": self.servers})
-            ends = {at: link.io.run(link.admin.list_offsets({at: -1}))[at].offset for at in places}
+            ends = {at: link.io.run(link.admin.list_offsets({at: -1}))[at].offset for at in partitions}
             while any(consumer.position(at) < end for at, end in ends.items()):
                 found += [record.value.decode() for record in consumer.poll(1000) if record.value is not None]
         return sorted(found)

@@ -85,10 +85,10 @@ class Bench:
 
     def committed(self) -> list[int]:
         """The batch number of every committed record."""
-        place = TopicPartition(self.topic, 0)
+        partition = TopicPartition(self.topic, 0)
         cluster = self.link.admin.cluster
         uncommitted = Isolation.READ_UNCOMMITTED
-        end = self.link.io.run(self.link.admin.list_offsets({place: -1}, isolation=uncommitted))[place].offset
+        end = self.link.io.run(self.link.admin.list_offsets({partition: -1}, isolation=uncommitted))[partition].offset
 
         async def read() -> list[int]:
             deadline_ms = cluster.runtime.now_ms() + 20_000

@@ -101,8 +101,8 @@ def test_a_batch_that_is_there_is_not_written_again(
     query = Query(broker, tmp_path, last, begun=True)
     query.produce(*query.values(last))
     assert query.adopt("--yes") == 3
-    told = capsys.readouterr().err
-    assert "2 records were written to the output since it was planned" in told and "describe_batch" in told
+    reported = capsys.readouterr().err
+    assert "2 records were written to the output since it was planned" in reported and "describe_batch" in reported
     assert query.known() == (None, None, False)
     assert query.adopt("--yes", *query.describe(last)) == 0
     assert "all of its 2 rows are in the output" in capsys.readouterr().out
@@ -504,8 +504,13 @@ def test_looking_writes_nothing(broker: Broker, tmp_path: Path, capsys: pytest.C
         assert query.adopt() == 1  # nobody answers
         assert query.adopt("--dry-run", "--json") == 0
         out = capsys.readouterr().out
-        told = json.loads(out[out.index("{") :]) if not out.startswith("{") else json.loads(out)
-        assert (told["outcome"], told["batch"], told["decision"], told["first_batch"]) == ("dry run", 2, 2, 3)
+        reported = json.loads(out[out.index("{") :]) if not out.startswith("{") else json.loads(out)
+        assert (reported["outcome"], reported["batch"], reported["decision"], reported["first_batch"]) == (
+            "dry run",
+            2,
+            2,
+            3,
+        )
         with Admin(query.servers) as admin:
             assert (admin.list_transactions(), list(admin.list_topics())) == ([], [query.topic])
         assert {path: path.read_bytes() for path in query.folder.rglob("*") if path.is_file()} == before
@@ -563,8 +568,8 @@ def test_the_commands_of_the_documentation_are_as_they_stand_there(
     seen = []
     for name, _, *words in written:
         query = begun if "--rows" in words else stopped
-        places = {"orders-copy": query.topic, "/tmp/batch.rows": str(query.rows_file)}
-        assert query.command(name, *(places.get(word, word) for word in words), "--yes") == 0, words
+        replacements = {"orders-copy": query.topic, "/tmp/batch.rows": str(query.rows_file)}
+        assert query.command(name, *(replacements.get(word, word) for word in words), "--yes") == 0, words
         seen.append((name, len(words)))
     assert seen == [("adopt", 2), ("adopt", 4), ("release", 0)]
     assert (stopped.known(), begun.known()) == ((2, 3, True), (2, 2, False))

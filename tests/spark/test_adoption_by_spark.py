@@ -76,8 +76,8 @@ class Query:
         with Producer(self.servers) as producer:
             for minute in range(first, end):
                 moment = START_MS + minute * 60_000
-                place = minute % self.partitions
-                producer.send(self.input, b"value %d" % (minute % 3), partition=place, timestamp_ms=moment)
+                partition = minute % self.partitions
+                producer.send(self.input, b"value %d" % (minute % 3), partition=partition, timestamp_ms=moment)
 
     def command(self, name: str, *words: str) -> int:
         forget()
@@ -97,15 +97,15 @@ class Query:
 
     def written(self) -> list[str]:
         """The output, as committed readers see it."""
-        place = TopicPartition(self.output, 0)
+        partition = TopicPartition(self.output, 0)
         found: list[str] = []
         with (
             Admin(self.servers) as admin,
             Consumer(self.servers, auto_offset_reset="earliest", isolation_level="read_committed") as consumer,
         ):
-            consumer.assign([place])
-            end = admin.list_offsets({place: -1})[place].offset
-            while consumer.position(place) < end:
+            consumer.assign([partition])
+            end = admin.list_offsets({partition: -1})[partition].offset
+            while consumer.position(partition) < end:
                 found += [record.value.decode() for record in consumer.poll(1000) if record.value is not None]
         return sorted(found)
 

@@ -80,16 +80,16 @@ def test_a_thousand_random_backlogs_are_shared_alike_and_no_partition_starves(bo
         source = Random(seed)
         scale = 10 ** source.randint(0, 12)
         most = source.choice((1, 2, source.randint(1, 50), source.randint(1, 5000), source.randint(1, scale)))
-        places = {TopicPartition(source.choice("ab"), number) for number in range(source.randint(1, 12))}
-        at = {place: source.randrange(scale) for place in places}
-        ends = {place: at[place] + source.randrange(scale) * source.randint(0, 1) for place in places}
+        partitions = {TopicPartition(source.choice("ab"), number) for number in range(source.randint(1, 12))}
+        at = {partition: source.randrange(scale) for partition in partitions}
+        ends = {partition: at[partition] + source.randrange(scale) * source.randint(0, 1) for partition in partitions}
         for _ in range(2):
             asked.append((most, ranges.to_json(at), ranges.to_json(ends)))
             reached = ranges.limit(at, ends, most)
             ours.append(ranges.to_json(reached))
-            starved = [place for place in places if reached[place] == at[place] < ends[place]]
+            starved = [partition for partition in partitions if reached[partition] == at[partition] < ends[partition]]
             assert starved == [], seed
-            at, ends = reached, {place: end + source.randrange(2 * most + 1) for place, end in ends.items()}
+            at, ends = reached, {partition: end + source.randrange(2 * most + 1) for partition, end in ends.items()}
     assert both.ask("limits", asked=asked) == ours
 
 
@@ -126,9 +126,9 @@ def test_records_that_are_deleted_under_a_query(both: SideBySide, topics: Topics
         asked = {**from_the_start(topic), "maxOffsetsPerTrigger": "4", "failOnDataLoss": fails}
         seen = both.stream(OURS, asked, cut={"0": 5, "1": 3}, trigger=trigger)
         assert {(partition, offset) for _, partition, offset, *_ in seen["rows"]} == there, fails
-        told = seen.get("error", "")
-        lost = "DataLossError" in told and f"{topic}-0: offsets 2 to 4 do not exist any more" in told
-        assert lost if fails == "true" else not told, told
+        reported = seen.get("error", "")
+        lost = "DataLossError" in reported and f"{topic}-0: offsets 2 to 4 do not exist any more" in reported
+        assert lost if fails == "true" else not reported, reported
 
 
 @pytest.mark.slow
@@ -229,8 +229,8 @@ def test_a_sink_takes_over_from_sparks_own_where_it_is_said(both: SideBySide, to
 
     assert "error" not in run(BUILT_IN)
     topics.add(source, 5, 5)
-    told = run(OURS, checkpointLocation=checkpoint)["error"]
-    assert "comes with batch 1" in told and "first.batch=1" in told
+    reported = run(OURS, checkpointLocation=checkpoint)["error"]
+    assert "comes with batch 1" in reported and "first.batch=1" in reported
     assert "error" not in run(OURS, checkpointLocation=checkpoint, **{"first.batch": "1"})
     topics.add(source, 5, 5)
     assert "error" not in run(OURS, checkpointLocation=checkpoint)

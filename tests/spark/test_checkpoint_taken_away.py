@@ -71,15 +71,15 @@ class Running:
 
     def values(self) -> Counter[int]:
         """Return the committed values."""
-        place = TopicPartition(f"{self.name}-out", 0)
+        partition = TopicPartition(f"{self.name}-out", 0)
         found: Counter[int] = Counter()
         with (
             Admin(self.servers) as admin,
             Consumer(self.servers, auto_offset_reset="earliest", isolation_level="read_committed") as consumer,
         ):
-            end = admin.list_offsets({place: -1})[place].offset
-            consumer.assign([place])
-            while consumer.position(place) < end:
+            end = admin.list_offsets({partition: -1})[partition].offset
+            consumer.assign([partition])
+            while consumer.position(partition) < end:
                 found.update(int(record.value or b"-1") for record in consumer.poll(1000))
         return found
 

@@ -41,13 +41,13 @@ def server(port: int, log: Path) -> Iterator[None]:
     }
     command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--class", SERVER]
     command += [f"--conf={name}={text}" for name, text in settings.items()]
-    with log.open("ab") as told:
+    with log.open("ab") as reported:
         process = subprocess.Popen(
             [*command, "spark-internal"],
             env=environment() | {"SPARK_HOME": str(home)},
             stdin=subprocess.DEVNULL,
-            stdout=told,
-            stderr=told,
+            stdout=reported,
+            stderr=reported,
             start_new_session=True,
         )
         try:
@@ -103,13 +103,13 @@ class Client:
 
 
 def values(servers: str, topic: str) -> list[str]:
-    place = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     with Admin(servers) as admin:
-        end = admin.list_offsets({place: OffsetSpec.LATEST})[place].offset
+        end = admin.list_offsets({partition: OffsetSpec.LATEST})[partition].offset
     with Consumer(servers, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
-        consumer.assign([place])
+        consumer.assign([partition])
         found: list[str] = []
-        while consumer.position(place) < end:
+        while consumer.position(partition) < end:
             found += [(record.value or b"").decode() for record in consumer.poll(1000)]
         return sorted(found)
 

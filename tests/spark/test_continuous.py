@@ -14,7 +14,7 @@ from fencepost.broker.embedded import Broker
 
 pytestmark = pytest.mark.spark
 
-PLACE = TopicPartition("out", 0)
+PARTITION = TopicPartition("out", 0)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def started(spark: Any, servers: str, **options: str) -> Any:
 
 def end_of(servers: str) -> int:
     with Admin(servers) as admin:
-        return admin.list_offsets({PLACE: -1})[PLACE].offset
+        return admin.list_offsets({PARTITION: -1})[PARTITION].offset
 
 
 def test_it_ends_the_query_where_the_checkpoint_can_be_seen(spark: Any, servers: str, tmp_path: Path) -> None:

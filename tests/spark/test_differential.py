@@ -169,17 +169,17 @@ def test_a_run_that_is_interrupted_says_what_it_has_seen_and_goes_on(tmp_path: P
     except Unavailable as reason:
         pytest.skip(str(reason))
     cells = sorted(str(cell) for cell in all_cells() if str(cell).endswith("/ once / earliest"))
-    path, told = tmp_path / "seen", tmp_path / "told"
+    path, reported = tmp_path / "seen", tmp_path / "told"
     command = [sys.executable, "-m", "tests.spark.differential", "--only", *cells, "--resume", str(path)]
-    with told.open("w") as output:
+    with reported.open("w") as output:
         program = subprocess.Popen(
             command, cwd=ROOT, env=environment(), stdout=output, stderr=output, start_new_session=True
         )
     try:
         until(lambda: path.exists() or program.poll() is not None, within_s=600)
         os.killpg(program.pid, signal.SIGINT)
-        assert program.wait(120) == 130, told.read_text()
-        text, earlier = told.read_text(), len(path.read_text().splitlines())
+        assert program.wait(120) == 130, reported.read_text()
+        text, earlier = reported.read_text(), len(path.read_text().splitlines())
         assert 0 < earlier < len(cells) and "Traceback" not in text, text
         assert f"{earlier} of {len(cells)} cells" in text and "the same command runs the other cells" in text
     finally:

@@ -52,8 +52,8 @@ def test_two_drivers_on_one_checkpoint(copy: Copy, another_driver: AnotherDriver
         except (StreamingQueryException, Py4JJavaError) as error:
             failures.append(error)
         failures += filter(None, [other.exception()])
-    told = "".join(map(str, failures))
-    assert not failures or "SupersededError" in told or "CONCURRENT" in told.upper(), told[-6000:]
+    reported = "".join(map(str, failures))
+    assert not failures or "SupersededError" in reported or "CONCURRENT" in reported.upper(), reported[-6000:]
     copy.run_to_the_end()
     copy.check(RECORDS)
 
@@ -78,14 +78,14 @@ def test_of_two_drivers_the_first_is_told_that_the_second_took_over(copy: Copy, 
             copy.run_to_the_end(checkpoint_manager=USUAL_MANAGER)
         finally:
             (tmp_path / "go").touch()
-        told = str(run.exception())
+        reported = str(run.exception())
     for words in (
         "SupersededError",
         "a newer run",
         copy.name,
         "another driver runs this query with the same checkpoint",
     ):
-        assert words in told, told[-6000:]
+        assert words in reported, reported[-6000:]
     copy.check(RECORDS)
 
 

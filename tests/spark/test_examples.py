@@ -38,13 +38,13 @@ def send(servers: str, topic: str, *records: tuple[str, str], at_ms: int = BEGIN
 
 def committed(servers: str, topic: str) -> list[tuple[str, str]]:
     """Key and value of all committed records, those of a partition in their order."""
-    places = [(topic, 0), (topic, 1)]
+    partitions = [(topic, 0), (topic, 1)]
     with Admin(servers) as admin:
-        ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
+        ends = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
     with Consumer(servers, auto_offset_reset="earliest") as consumer:
-        consumer.assign(places)
+        consumer.assign(partitions)
         found: list[tuple[str, str]] = []
-        while any(consumer.position(place) < end.offset for place, end in ends.items()):
+        while any(consumer.position(partition) < end.offset for partition, end in ends.items()):
             found += [((one.key or b"").decode(), (one.value or b"").decode()) for one in consumer.poll(1000)]
     return found
 

@@ -46,7 +46,7 @@ def test_a_topic_that_stands_still_for_somebodys_transaction_is_told_by_name(
     reader = reader_of(topic.options(startingOffsets="earliest"), SCHEMA)
     # In that module only: the embedded broker has its timers.
     monkeypatch.setattr("fencepost.spark.source.reader.time", SimpleNamespace(monotonic=lambda: now_s))
-    place, other = TopicPartition(topic.name, 0), TopicPartition(topic.name, 1)
+    partition, other = TopicPartition(topic.name, 0), TopicPartition(topic.name, 1)
 
     def look() -> dict[str, dict[str, int]]:
         if isinstance(reader, UnlimitedStreamReader):
@@ -58,8 +58,8 @@ def test_a_topic_that_stands_still_for_somebodys_transaction_is_told_by_name(
         assert plain(end) == {topic.name: {"0": 1, "1": 0}}
         if reader_of is StreamReader:
             (behind,) = behind_latest(progress(reader, end))
-            assert behind.partitions == {place: 0, other: 0}
-            assert behind.held_back == {place: 3, other: 0}
+            assert behind.partitions == {partition: 0, other: 0}
+            assert behind.held_back == {partition: 3, other: 0}
             assert "1 offsets behind, 3 more are held back" in caplog.text
         now_s += 59
         assert look() == end
@@ -69,9 +69,9 @@ def test_a_topic_that_stands_still_for_somebodys_transaction_is_told_by_name(
             look()
             look()
             words = f"{topic.name}-0: its committed records have ended at offset 1 for {waited} s; 3 offsets behind it"
-            told = [one.getMessage() for one in caplog.records if one.getMessage().startswith(words)]
-            assert len(told) == 1
-            assert f"wait for transaction {holder!r} (producer " in told[0]
+            reported = [one.getMessage() for one in caplog.records if one.getMessage().startswith(words)]
+            assert len(reported) == 1
+            assert f"wait for transaction {holder!r} (producer " in reported[0]
         topic.end(holder)
         look()
         assert f"{topic.name}-0: what its readers waited for has ended" in caplog.text

@@ -45,9 +45,9 @@ OF_A_CALL = re.compile(
 )
 
 
-def shown_of_ours(told: str) -> str:
+def shown_of_ours(reported: str) -> str:
     """Return the text around a traceback of our files, except of a call by py4j; "" if there is none."""
-    others = OF_A_CALL.sub("", told)
+    others = OF_A_CALL.sub("", reported)
     ours = OURS.search(others)
     return "" if ours is None else others[max(0, ours.start() - 4000) : ours.end() + 4000]
 
@@ -77,8 +77,8 @@ KeyboardInterrupt
 
 def test_a_traceback_of_ours_is_found_unless_py4j_has_called_us() -> None:
     assert shown_of_ours(f"before\n{CALLED}after\n") == ""
-    for told in (OWN, CALLED + OWN, OWN + CALLED):
-        assert "writer.py" in shown_of_ours(told)
+    for reported in (OWN, CALLED + OWN, OWN + CALLED):
+        assert "writer.py" in shown_of_ours(reported)
 
 
 def interrupt(copies: Sequence[tuple[Kill, Copy, dict[str, str]]], folder: Path, waits: str) -> str:
@@ -90,8 +90,8 @@ def interrupt(copies: Sequence[tuple[Kill, Copy, dict[str, str]]], folder: Path,
     ]
     arguments = [copy.arguments(folder=str(copy.folder), **more) for _, copy, more in copies]
     command = [sys.executable, str(HERE / "copy_topic.py"), "--doomed", json.dumps(arguments), waits]
-    told = folder / "output"
-    with told.open("w") as output:
+    reported = folder / "output"
+    with reported.open("w") as output:
         driver = subprocess.Popen(
             command, env=with_killer(orders), cwd=folder, stdout=output, stderr=output, start_new_session=True
         )
@@ -99,7 +99,7 @@ def interrupt(copies: Sequence[tuple[Kill, Copy, dict[str, str]]], folder: Path,
     try:
         until(lambda: (folder / "all-stand").exists() or driver.poll() is not None, within_s=900)
         failed = [text.read_text() for _, copy, _ in copies if (text := copy.folder / "failed").exists()]
-        assert driver.poll() is None and not failed, told.read_text()[-4000:] + "".join(failed)
+        assert driver.poll() is None and not failed, reported.read_text()[-4000:] + "".join(failed)
         family = psutil.Process(driver.pid).children(recursive=True)
         os.killpg(driver.pid, signal.SIGINT)
         for _, copy, _ in copies:
@@ -111,7 +111,7 @@ def interrupt(copies: Sequence[tuple[Kill, Copy, dict[str, str]]], folder: Path,
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-    return told.read_text()
+    return reported.read_text()
 
 
 @pytest.mark.parametrize("waits", ["await", "stop"])
@@ -126,9 +126,9 @@ def test_a_query_that_is_interrupted_goes_on_exactly_once(
         copy.create()
         copy.fill()
         made[phase] = kill, copy, {"foreach": "yes"} if phase == "foreachBatch" else {}
-    told = interrupt(list(made.values()), tmp_path, waits)
-    assert "KeyboardInterrupt" in told
-    ours = shown_of_ours(told)
+    reported = interrupt(list(made.values()), tmp_path, waits)
+    assert "KeyboardInterrupt" in reported
+    ours = shown_of_ours(reported)
     assert not ours, ours
     for phase, (_, copy, more) in made.items():
         copy.produce(RECORDS, MORE)

@@ -35,7 +35,7 @@ def servers() -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-class Place:
+class Pipeline:
     """Topics, options of source and sink, and checkpoint of a pipeline."""
 
     def __init__(self, servers: str, folder: Path, *topics: str) -> None:
@@ -71,9 +71,9 @@ def run(writer: Any) -> Any:
 
 
 def test_filtered_mapped_and_routed(spark: Any, servers: str, tmp_path: Path) -> None:
-    place = Place(servers, tmp_path, "even", "odd")
-    place.source |= {"includeHeaders": "true", "maxOffsetsPerTrigger": "1000"}
-    del place.sink["topic"]
+    pipeline = Pipeline(servers, tmp_path, "even", "odd")
+    pipeline.source |= {"includeHeaders": "true", "maxOffsetsPerTrigger": "1000"}
+    del pipeline.sink["topic"]
 
     def transform(rows: pa.RecordBatch) -> pa.RecordBatch:
         numbers = rows["value"].cast(pa.string()).cast(pa.int64())
@@ -90,23 +90,23 @@ def test_filtered_mapped_and_routed(spark: Any, servers: str, tmp_path: Path) ->
             }
         )
 
-    writer = arrow_pipeline(spark, source=place.source, transform=transform, sink=place.sink)
+    writer = arrow_pipeline(spark, source=pipeline.source, transform=transform, sink=pipeline.sink)
     query = run(writer)
     # 1714 and 1286 offsets: 571 and 428 of them in each of three batches, as Spark's own connector shares 1000; then 3.
     assert sum(1 for progress in query.recentProgress if progress["numInputRows"]) == 4
-    written = {"even": place.found("even"), "odd": place.found("odd")}
+    written = {"even": pipeline.found("even"), "odd": pipeline.found("odd")}
     for topic, rest in (("even", 0), ("odd", 1)):
         numbers = range(rest, 2000, 2)
         wanted = Counter((b"%d" % (n % 7), b"%d" % (10 * n), (("n", b"%d" % n),)) for n in numbers)
         assert Counter((each.key, each.value, tuple(each.headers)) for each in written[topic]) == wanted
-    read = {each.value: each.timestamp_ms for each in place.found("numbers")}
+    read = {each.value: each.timestamp_ms for each in pipeline.found("numbers")}
     assert all(each.timestamp_ms == read[each.headers[0][1]] for each in written["even"])
     run(writer)  # from its checkpoint: there is nothing new
-    assert place.found("even") == written["even"]
+    assert pipeline.found("even") == written["even"]
 
 
 def test_what_a_transform_may_return(spark: Any, servers: str, tmp_path: Path) -> None:
-    place = Place(servers, tmp_path, "pieces")
+    pipeline = Pipeline(servers, tmp_path, "pieces")
 
     def transform(rows: pa.RecordBatch) -> Any:
         plain = rows.select(["value"])
@@ -116,14 +116,14 @@ def test_what_a_transform_may_return(spark: Any, servers: str, tmp_path: Path) -
             return None
         return (plain.slice(start, 100) for start in range(0, rows.num_rows, 100))
 
-    run(arrow_pipeline(spark, source=place.source, transform=transform, sink=place.sink))
-    wanted = Counter(each.value for each in place.found("numbers") if each.partition == 0)
-    assert Counter(each.value for each in place.found("pieces")) == wanted
+    run(arrow_pipeline(spark, source=pipeline.source, transform=transform, sink=pipeline.sink))
+    wanted = Counter(each.value for each in pipeline.found("numbers") if each.partition == 0)
+    assert Counter(each.value for each in pipeline.found("pieces")) == wanted
     assert 0 < wanted.total() < RECORDS
 
 
 def test_a_transform_that_fails_writes_nothing(spark: Any, servers: str, tmp_path: Path) -> None:
-    place = Place(servers, tmp_path, "failing")
+    pipeline = Pipeline(servers, tmp_path, "failing")
     broken = tmp_path / "broken"
     broken.touch()
 
@@ -132,39 +132,42 @@ def test_a_transform_that_fails_writes_nothing(spark: Any, servers: str, tmp_pat
             raise ValueError("no number is like this one")
         return rows.select(["key", "value"])
 
-    writer = arrow_pipeline(spark, source=place.source, transform=transform, sink=place.sink)
+    writer = arrow_pipeline(spark, source=pipeline.source, transform=transform, sink=pipeline.sink)
     with pytest.raises(Exception, match="no number is like this one"):
         run(writer)
-    assert place.found("failing") == []
+    assert pipeline.found("failing") == []
     broken.unlink()
     run(writer)
-    assert Counter(each.value for each in place.found("failing")) == Counter(b"%d" % n for n in range(RECORDS))
+    assert Counter(each.value for each in pipeline.found("failing")) == Counter(b"%d" % n for n in range(RECORDS))
 
 
 def test_other_columns_than_it_said(spark: Any, servers: str, tmp_path: Path) -> None:
-    place = Place(servers, tmp_path, "others")
+    pipeline = Pipeline(servers, tmp_path, "others")
 
     def transform(rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows.select(["key", "value"] if not rows.num_rows else ["value"])
 
     with pytest.raises(Exception, match="the transform made the columns value binary, and of a batch without rows key"):
-        run(arrow_pipeline(spark, source=place.source, transform=transform, sink=place.sink))
-    assert place.found("others") == []
+        run(arrow_pipeline(spark, source=pipeline.source, transform=transform, sink=pipeline.sink))
+    assert pipeline.found("others") == []
 
 
 def test_two_pipelines_keep_their_transforms(spark: Any, servers: str, tmp_path: Path) -> None:
-    places = [Place(servers, tmp_path / name, name) for name in ("first", "second")]
+    pipelines = [Pipeline(servers, tmp_path / name, name) for name in ("first", "second")]
 
     def constant(value: bytes) -> Any:
         return lambda rows: pa.record_batch({"value": pa.array([value] * rows.num_rows, pa.binary())})
 
     writers = [
-        arrow_pipeline(spark, source=place.source, transform=constant(value), sink=place.sink)
-        for place, value in zip(places, (b"1", b"2"), strict=True)
+        arrow_pipeline(spark, source=pipeline.source, transform=constant(value), sink=pipeline.sink)
+        for pipeline, value in zip(pipelines, (b"1", b"2"), strict=True)
     ]
     for writer in writers:
         run(writer)
-    assert [{each.value for each in place.found(place.sink["topic"])} for place in places] == [{b"1"}, {b"2"}]
+    assert [{each.value for each in pipeline.found(pipeline.sink["topic"])} for pipeline in pipelines] == [
+        {b"1"},
+        {b"2"},
+    ]
 
 
 def spared(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -173,22 +176,24 @@ def spared(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def test_workers_collect_no_imports(spark: Any, servers: str, tmp_path: Path) -> None:
-    place = Place(servers, tmp_path, "collected")
-    place.source["maxOffsetsPerTrigger"] = "500"
-    run(arrow_pipeline(spark, source=place.source, transform=spared, sink=place.sink))
-    found = [int(record.value or b"0") for record in place.found("collected")]
+    pipeline = Pipeline(servers, tmp_path, "collected")
+    pipeline.source["maxOffsetsPerTrigger"] = "500"
+    run(arrow_pipeline(spark, source=pipeline.source, transform=spared, sink=pipeline.sink))
+    found = [int(record.value or b"0") for record in pipeline.found("collected")]
     assert len(found) == RECORDS
     assert min(found) > 500
     assert worker_garbage.imports.spared == 0  # a driver's objects are its own affair
 
 
 def test_as_a_batch_write(spark: Any, servers: str, tmp_path: Path) -> None:
-    place = Place(servers, tmp_path, "batch")
-    place.source |= {"minPartitions": "5"}
-    del place.sink["checkpointLocation"]
-    writer = arrow_batch(spark, source=place.source, transform=lambda rows: rows.select(["value"]), sink=place.sink)
+    pipeline = Pipeline(servers, tmp_path, "batch")
+    pipeline.source |= {"minPartitions": "5"}
+    del pipeline.sink["checkpointLocation"]
+    writer = arrow_batch(
+        spark, source=pipeline.source, transform=lambda rows: rows.select(["value"]), sink=pipeline.sink
+    )
     writer.save()
-    assert Counter(each.value for each in place.found("batch")) == Counter(b"%d" % n for n in range(RECORDS))
+    assert Counter(each.value for each in pipeline.found("batch")) == Counter(b"%d" % n for n in range(RECORDS))
 
 
 def guarded(lock: Any, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -209,17 +214,17 @@ def guarded(lock: Any, rows: pa.RecordBatch) -> pa.RecordBatch:
     ],
 )
 def test_what_is_refused_at_once(spark: Any, servers: str, tmp_path: Path, transform: Any, why: str) -> None:
-    place = Place(servers, tmp_path, f"refused-{abs(hash(why))}")
+    pipeline = Pipeline(servers, tmp_path, f"refused-{abs(hash(why))}")
     with pytest.raises(ConfigurationError, match=why):
-        arrow_pipeline(spark, source=place.source, transform=transform, sink=place.sink)
+        arrow_pipeline(spark, source=pipeline.source, transform=transform, sink=pipeline.sink)
 
 
 def test_options_of_the_source_are_refused_at_once(spark: Any, servers: str, tmp_path: Path) -> None:
-    place = Place(servers, tmp_path, "never")
+    pipeline = Pipeline(servers, tmp_path, "never")
     with pytest.raises(ConfigurationError, match="exactly one of the options subscribe"):
         arrow_pipeline(
             spark,
             source={"kafka.bootstrap.servers": servers},
             transform=lambda rows: rows.select(["value"]),
-            sink=place.sink,
+            sink=pipeline.sink,
         )

@@ -78,9 +78,9 @@ def test_a_plan_that_was_not_written_is_taken_back_once_a_person_has_seen_it(
         assert f"  from: {files.line(4, 2)}\n  to: {files.line(99, 2)}\n" in out
         assert query.plan_file.read_text() == planned
     assert query.repair("--replan", "--yes", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["query"], told["batch"]) == (query.id, 4)
-    assert (told["from"], told["to"]) == ([{"orders": {"0": 4, "1": 2}}], [{"orders": {"0": 99, "1": 2}}])
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["query"], reported["batch"]) == (query.id, 4)
+    assert (reported["from"], reported["to"]) == ([{"orders": {"0": 4, "1": 2}}], [{"orders": {"0": 99, "1": 2}}])
     assert not query.plan_file.exists()
     assert query.plan_file.with_name(".4.replaced").read_text() == planned
     assert query.repair("--replan") == 0  # nothing is to be asked

@@ -99,6 +99,6 @@ def test_the_documented_rights_are_enough(broker: Broker) -> None:
     ],
 )
 def test_a_missing_right_is_named(broker: Broker, missing: str, kind: type[KafkaError], named: str) -> None:
-    with pytest.raises(kind, match=named) as told:
+    with pytest.raises(kind, match=named) as reported:
         write_a_batch(broker, missing)
-    assert USERS["job"] not in str(told.value)
+    assert USERS["job"] not in str(reported.value)

@@ -305,10 +305,10 @@ def test_an_expired_id_of_a_decided_transaction_is_reported_as_unknown(caplog: p
         with caplog.at_level(logging.WARNING, "fencepost.spark"):
             opened = bench.open()
         assert opened.decided == (plan_steps.DecidedBatch(bench.query, 0, Content(1, 0)),)
-        (told,) = [one.getMessage() for one in caplog.records if "do not know whether" in one.getMessage()]
+        (reported,) = [one.getMessage() for one in caplog.records if "do not know whether" in one.getMessage()]
         words = (bench.sink, f"batch 0 of query {bench.query}", message.transactional_id, str(message.pair))
         for part in (*words, "commits/0", "fencepost transactions complete"):
-            assert part in told
+            assert part in reported
         resolved = resolve_sink(bench.servers, bench.sink)
         assert (resolved.committed, resolved.unknown) == ([], [message.transactional_id])
         settled = settle_lost_batch(bench.servers, bench.sink, bench.query, lost="accept")

@@ -95,12 +95,12 @@ class Query:
         decide(writer._link(), plan.commit_batch(writer.name, batch_id, [message]))
 
     def written(self) -> int:
-        place = TopicPartition(self.topic, 0)
+        partition = TopicPartition(self.topic, 0)
         with Consumer(self.servers, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
-            consumer.assign([place])
-            end = self.link.io.run(self.link.admin.list_offsets({place: -1}))[place].offset
+            consumer.assign([partition])
+            end = self.link.io.run(self.link.admin.list_offsets({partition: -1}))[partition].offset
             found = 0
-            while consumer.position(place) < end:
+            while consumer.position(partition) < end:
                 found += len(consumer.poll(1000))
             return found
 
@@ -337,10 +337,12 @@ def test_a_superseded_query_hears_which_other_query_there_is(broker: Broker, tmp
     message = one.plan(0).write_partition(rows(1), one.query_id, 0)
     late = one.plan(0)
     other.batch(0)
-    told = f"query {other.query_id} .*topic '{other.topic}', checkpoint '{tmp_path / 'other'}'.*last decided batch 0"
-    with pytest.raises(SupersededError, match=told):
+    reported = (
+        f"query {other.query_id} .*topic '{other.topic}', checkpoint '{tmp_path / 'other'}'.*last decided batch 0"
+    )
+    with pytest.raises(SupersededError, match=reported):
         StreamWriter(one.options, COLUMNS).commit([message], 0)
-    with pytest.raises(SupersededError, match=told):
+    with pytest.raises(SupersededError, match=reported):
         late.write_partition(rows(1), one.query_id, 0)
 
 

@@ -404,12 +404,12 @@ def decide_without_completing(sink: Sink, batch_id: int) -> None:
 
 
 def committed_rows(sink: Sink) -> int:
-    places = [TopicPartition(sink.name, 0), TopicPartition(sink.name, 1)]
+    partitions = [TopicPartition(sink.name, 0), TopicPartition(sink.name, 1)]
     with Consumer(sink.options["kafka.bootstrap.servers"], auto_offset_reset="earliest") as consumer:
-        consumer.assign(places)
-        ends = sink.link.io.run(sink.link.admin.list_offsets(dict.fromkeys(places, -1)))
+        consumer.assign(partitions)
+        ends = sink.link.io.run(sink.link.admin.list_offsets(dict.fromkeys(partitions, -1)))
         found = 0
-        while any(consumer.position(one) < ends[one].offset for one in places):
+        while any(consumer.position(one) < ends[one].offset for one in partitions):
             found += len(consumer.poll(1000))
         return found
 
@@ -506,10 +506,10 @@ def test_a_row_that_is_too_large_for_its_topic_is_named(broker: Broker) -> None:
     small_topic(sink)
     writer: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
     frame = pa.record_batch({"key": ["a", "b"], "value": ["x" * 100, "y" * 30_000]})
-    told = (
+    reported = (
         r"MESSAGE_TOO_LARGE.*30001 bytes of key and value, and topic 'small' accepts .*max\.message\.bytes=20000 bytes"
     )
-    with pytest.raises(RecordRejectedError, match=told):
+    with pytest.raises(RecordRejectedError, match=reported):
         writer.write_partition(iter([frame]), QUERY, 0)
 
 
@@ -519,8 +519,8 @@ def test_a_row_whose_time_is_refused_is_told_with_the_limit(broker: Broker) -> N
     writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(sink.options, columns)))
     ahead = datetime.now(UTC) + timedelta(days=2)
     frame = pa.record_batch({"value": ["a"], "timestamp": pa.array([ahead], pa.timestamp("us", "UTC"))})
-    told = f"column timestamp is further .*topic '{sink.name}' allows .*message.timestamp.after.max.ms=3600000"
-    with pytest.raises(RecordRejectedError, match=told):
+    reported = f"column timestamp is further .*topic '{sink.name}' allows .*message.timestamp.after.max.ms=3600000"
+    with pytest.raises(RecordRejectedError, match=reported):
         writer.write_partition(iter([frame]), QUERY, 0)
 
 
@@ -548,8 +548,8 @@ def test_a_hosts_clock_that_is_wrong_is_told_with_how_far_it_is_off(
     sink = Sink(broker)
     writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(sink.options, [("value", "string")])))
     monkeypatch.setattr(AsyncioRuntime, "wall_ms", lambda _: int((time.time() + 7200) * 1000))
-    told = "this host's clock, .*message.timestamp.after.max.ms=3600000.*; it is 7200 s ahead of the controller's"
-    with pytest.raises(RecordRejectedError, match=told):
+    reported = "this host's clock, .*message.timestamp.after.max.ms=3600000.*; it is 7200 s ahead of the controller's"
+    with pytest.raises(RecordRejectedError, match=reported):
         writer.write_partition(iter([pa.record_batch({"value": ["a"]})]), QUERY, 0)
 
 
@@ -560,8 +560,8 @@ def test_rows_without_keys_spread_over_all_partitions(broker: Broker) -> None:
     writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(options, [("value", "string")])))
     for number in range(150):  # the chance that one of twelve is never taken is 3e-5
         writer.write_partition(iter([pa.record_batch({"value": ["v"] * 3})]), QUERY, number)
-    places = {TopicPartition("wide", number): -1 for number in range(12)}
-    ends = sink.link.io.run(sink.link.admin.list_offsets(places))
+    partitions = {TopicPartition("wide", number): -1 for number in range(12)}
+    ends = sink.link.io.run(sink.link.admin.list_offsets(partitions))
     assert sum(one.offset for one in ends.values()) == 450
     assert min(one.offset for one in ends.values()) > 0
 

@@ -71,9 +71,9 @@ def test_decisions_are_shown_with_what_became_of_their_transactions(
     for word, one in zip(("committed", "open", "lost"), bench.ids, strict=True):
         assert f"    {word} {one} (" in out
     assert command("spark", "decisions", bench.sink, "--query", bench.query, "--json", *bench.at) == 0
-    told = json.loads(capsys.readouterr().out)
-    (decision,) = told["decisions"]
-    assert (told["sink"], decision["query"], decision["batch"], decision["rows"]) == (bench.sink, bench.query, 0, 3)
+    reported = json.loads(capsys.readouterr().out)
+    (decision,) = reported["decisions"]
+    assert (reported["sink"], decision["query"], decision["batch"], decision["rows"]) == (bench.sink, bench.query, 0, 3)
     assert (decision["from"], decision["to"]) == (None, None)
     assert [(one["transactional_id"], one["state"]) for one in decision["transactions"]] == list(
         zip(bench.ids, ("committed", "open", "lost"), strict=True)
@@ -171,8 +171,8 @@ def test_a_sink_or_query_that_is_not_there_is_an_error_and_leaves_nothing(
     assert command("spark", "forget", bench.sink, "--query", "q", "--lost", "accept", "--yes", *at) == 1
     assert command("spark", "repair", bench.sink, "--checkpoint", str(tmp_path), "--yes", *at) == 1
     assert command("spark", "repair", bench.sink, "--checkpoint", "s3a://b/cp", "--yes", *at) == 1
-    told = capsys.readouterr().err
-    assert told.count(f"it has: {bench.query}") == 2 and "is not a checkpoint in local files" in told
+    reported = capsys.readouterr().err
+    assert reported.count(f"it has: {bench.query}") == 2 and "is not a checkpoint in local files" in reported
     assert bench.open_ids() == open_ids
 
 
@@ -244,9 +244,9 @@ def test_the_commands_of_the_documentation_are_as_they_stand_there(
             continue
         seen.add(words[0])
         name = sink.name if words[0] == "repair" else bench.sink
-        places = {"orders-copy": name, "QUERY": bench.query, "/data/checkpoints/orders-copy": str(tmp_path)}
+        replacements = {"orders-copy": name, "QUERY": bench.query, "/data/checkpoints/orders-copy": str(tmp_path)}
         extra: list[Any] = ["--yes"] if words[0] in ("repair", "forget") else []
-        assert command("spark", *(places.get(word, word) for word in words), *extra, *bench.at) == 0, line
+        assert command("spark", *(replacements.get(word, word) for word in words), *extra, *bench.at) == 0, line
     assert seen == {"sinks", "decisions", "repair", "forget"}
     assert sink.other.read_text().endswith('{"in":{"0":20}}')
     assert "1 lost; the query continues after it" in capsys.readouterr().out

@@ -62,10 +62,10 @@ def test_a_view_hands_its_options_over(spark: Any, servers: str, table: str) -> 
 
 def test_a_table_does_not_and_its_errors_say_so(spark: Any, servers: str, table: str) -> None:
     spark.sql(f"CREATE TABLE {table} USING fencepost OPTIONS ({options(servers, subscribe=table)})")
-    told = "Spark passed no option.*CREATE TEMPORARY VIEW.*WITH"
-    with pytest.raises(Exception, match=told):
+    reported = "Spark passed no option.*CREATE TEMPORARY VIEW.*WITH"
+    with pytest.raises(Exception, match=reported):
         count(spark, table)
-    with pytest.raises(Exception, match=told):
+    with pytest.raises(Exception, match=reported):
         spark.readStream.table(table).writeStream.format("noop").start().processAllAvailable()
     assert count(spark, table, f"WITH ({options(servers, subscribe=table)})") == RECORDS
 

@@ -54,9 +54,9 @@ def test_a_healthy_stream_counts_no_trouble() -> None:
             batch(bench, number)
         counters = broker.metrics().counters
         # The copy that loses in each batch is aborted by who decides it.
-        told = [name for name in counters if any(word in name for word in ("fenced", "timed_out", "reclaimed"))]
-        assert len(told) >= 4
-        assert [counters[name] for name in told] == [0] * len(told)
+        reported = [name for name in counters if any(word in name for word in ("fenced", "timed_out", "reclaimed"))]
+        assert len(reported) >= 4
+        assert [counters[name] for name in reported] == [0] * len(reported)
 
 
 def test_a_query_that_is_gone_is_not_completed_at_every_open(bench: Bench) -> None:

@@ -130,9 +130,9 @@ def test_what_a_flink_sink_left_is_finished_by_its_checkpoint(
     command_line = ["finish-flink", flink, "--checkpoint", "4711", *stranger.at]
     before = stranger.open_ids()
     assert command(*command_line, "--dry-run") == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[-1] == "3 to commit, 1 to abort"
-    assert told[:-1] == [*(f"would commit {flink}-{one}" for one in numbers[:3]), f"would abort {flink}-0-4713"]
+    reported = capsys.readouterr().out.splitlines()
+    assert reported[-1] == "3 to commit, 1 to abort"
+    assert reported[:-1] == [*(f"would commit {flink}-{one}" for one in numbers[:3]), f"would abort {flink}-0-4713"]
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert command(*command_line) == 1
     out, err = capsys.readouterr()
@@ -282,9 +282,9 @@ def test_list_shows_age_partitions_and_what_holds_readers_back(
     assert held == [f"{prepared.topic}-1", "0", "6", prepared.id]
 
     assert command("list", "--prefix", "nobody's", "--topic", prepared.topic, "--json", *prepared.at) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["transactions"] == []
-    assert told["held_back"] == [
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["transactions"] == []
+    assert reported["held_back"] == [
         {"partition": f"{prepared.topic}-1", "last_stable_offset": 0, "behind": 6, "held_by": prepared.id}
     ]
     assert command("describe", prepared.id, "--json", *prepared.at) == 0
@@ -333,8 +333,8 @@ def test_what_another_sink_has_written_is_not_committed_again(capsys: pytest.Cap
         new.runner.run(plan.commit_batch(new.sink, 0, [new.task(new.open(), 0)]))
         at = ["-b", broker.bootstrap_servers]
         assert command("resolve", old.sink, *at) == 1
-        told = capsys.readouterr().err
-        assert f"sink {new.sink!r} has decided batch 0" in told and "--even-if-written-again" in told
+        reported = capsys.readouterr().err
+        assert f"sink {new.sink!r} has decided batch 0" in reported and "--even-if-written-again" in reported
         with pytest.raises(UnfinishedSinkError):
             resolve_sink(broker.bootstrap_servers, old.sink)
         assert len(old.open_ids()) == 2
@@ -367,16 +367,16 @@ def test_a_secured_cluster_is_reached_with_a_properties_file_or_the_environment(
         assert command("list", "-b", broker.bootstrap_servers) == 0
         login.write_text("# a line that java.util.Properties refuses\nsasl.password=secret\\u00zz\n")
         assert command("list", "--command-config", str(login)) == 2
-        told = capsys.readouterr().err
-        assert "line 2" in told and "secret" not in told
+        reported = capsys.readouterr().err
+        assert "line 2" in reported and "secret" not in reported
 
 
 def meanings(bench: Bench, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
     """By transactional id: what `list` says each of the sink's is to it."""
     capsys.readouterr()
     assert command("list", "--json", "--prefix", names.sink_id(bench.sink), "-b", bench.servers, *words) == 0
-    told = json.loads(capsys.readouterr().out)["transactions"]
-    return {one["transactional_id"]: one["spark"].removeprefix(f"sink {bench.sink}: ") for one in told}
+    reported = json.loads(capsys.readouterr().out)["transactions"]
+    return {one["transactional_id"]: one["spark"].removeprefix(f"sink {bench.sink}: ") for one in reported}
 
 
 @pytest.mark.parametrize("abilities", [KEEPING, ONE_PHASE])
@@ -394,10 +394,10 @@ def test_what_is_over_is_not_called_undecided(abilities: BrokerAbilities, capsys
             written.append(winner.transactional_id)
             lost.append(loser.transactional_id)
         assert sorted(bench.committed()) == [0, 1]
-        told = meanings(bench, capsys, "--all")
-        assert told[written[0]] == "committed"
-        assert told[written[1]] == f"decided, batch 1 of query {bench.query}: committed"
-        assert [told[each] for each in lost] == ["aborted", "aborted"]
+        reported = meanings(bench, capsys, "--all")
+        assert reported[written[0]] == "committed"
+        assert reported[written[1]] == f"decided, batch 1 of query {bench.query}: committed"
+        assert [reported[each] for each in lost] == ["aborted", "aborted"]
         assert meanings(bench, capsys) == {}
         for verb in ("commit", "abort"):
             for over in written:

@@ -76,9 +76,9 @@ def test_the_sink_refuses_a_query_of_another_cluster(
     one, other = clusters
     run(spark, one, tmp_path)
     add(other, RECORDS)
-    told = r"UnknownQueryError.*comes with batch 1.*take the plan back there before the start"
+    reported = r"UnknownQueryError.*comes with batch 1.*take the plan back there before the start"
     for _ in range(2):
-        with pytest.raises(StreamingQueryException, match=told):
+        with pytest.raises(StreamingQueryException, match=reported):
             run(spark, other, tmp_path, failOnDataLoss="false")
     assert values(other) == Counter()
     add(one, RECORDS)

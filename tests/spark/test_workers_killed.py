@@ -29,7 +29,7 @@ RECORDS, IN_A_BATCH = 30, 10
 # their rows before they have read the last.
 VALUE_BYTES = 300_000
 KILLED_BATCH = 1
-PLACE = TopicPartition("out", 0)
+PARTITION = TopicPartition("out", 0)
 BATCHES = 8
 PATIENCE_S = 600  # on a busy machine
 
@@ -45,7 +45,7 @@ def servers(spark: Any) -> Iterator[str]:
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
         with Admin(broker.bootstrap_servers) as admin:
             admin.create_topic("in", SLOTS)
-            admin.create_topic(PLACE.topic, 1)
+            admin.create_topic(PARTITION.topic, 1)
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             for number in range(RECORDS):
                 producer.send("in", str(number).encode(), partition=number % SLOTS)
@@ -96,7 +96,7 @@ def started(spark: Any, servers: str, folder: Path) -> Any:
 
 def written(servers: str) -> Counter[int]:
     with Consumer(servers, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
-        consumer.assign([PLACE])
+        consumer.assign([PARTITION])
         found: Counter[int] = Counter()
         while records := consumer.poll(2000):
             found.update(int(record.value or b"-1") for record in records)
@@ -113,13 +113,13 @@ def task_ids(servers: str) -> set[str]:
 def test_transactions_of_killed_workers_end_with_their_batch(spark: Any, servers: str, tmp_path: Path) -> None:
     (tmp_path / "armed").touch()
     query = started(spark, servers, tmp_path)
-    with pytest.raises(StreamingQueryException) as told:
+    with pytest.raises(StreamingQueryException) as reported:
         query.awaitTermination(PATIENCE_S)
-    assert not (tmp_path / "armed").exists(), f"ended before its workers were killed: {told.value}"
+    assert not (tmp_path / "armed").exists(), f"ended before its workers were killed: {reported.value}"
     with Admin(servers) as admin:
         assert open_ones(admin) == []
         committed, end = (
-            admin.list_offsets({PLACE: -1}, isolation=how)[PLACE].offset
+            admin.list_offsets({PARTITION: -1}, isolation=how)[PARTITION].offset
             for how in (Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
         )
     assert committed == end  # nothing hides what others write

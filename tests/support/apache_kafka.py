@@ -152,8 +152,8 @@ def jars_folder(pom: Path = POM, goal: str = "dependency:copy-dependencies", rel
         if maven is None:
             raise Unavailable("Apache Kafka's jars are fetched with Maven, and there is no `mvn` in PATH")
         java_command()
-        told = [f"-DoutputDirectory={target}", *([] if release is None else [f"-Drelease={release}"])]
-        command = [maven, "-B", "-q", "-f", str(pom), goal, *told]
+        reported = [f"-DoutputDirectory={target}", *([] if release is None else [f"-Drelease={release}"])]
+        command = [maven, "-B", "-q", "-f", str(pom), goal, *reported]
         run = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         if run.returncode != 0:
             raise Unavailable(f"Maven could not fetch what {pom.name} names: {(run.stdout + run.stderr)[-2000:]}")

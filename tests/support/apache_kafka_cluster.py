@@ -93,7 +93,7 @@ class ClusterNode(ApacheKafka):
         """They are given."""
 
 
-def _places(hosts: Sequence[str]) -> list[tuple[str, int, int]]:
+def _addresses(hosts: Sequence[str]) -> list[tuple[str, int, int]]:
     """With ports that are free."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(socket.create_server((host, 0))) for host in hosts for _ in range(2)]
@@ -113,10 +113,13 @@ class ApacheKafkaCluster:
         release: str = VERSION,
         apart: SeparateHosts | None = None,
     ) -> None:
-        places = _places(hosts) if apart is None else [(apart.address(number), 9092, 9093) for number in (1, 2, 3)]
-        voters = ",".join(f"{number}@{host}:{port}" for number, (host, _, port) in enumerate(places, 1))
+        addresses = (
+            _addresses(hosts) if apart is None else [(apart.address(number), 9092, 9093) for number in (1, 2, 3)]
+        )
+        voters = ",".join(f"{number}@{host}:{port}" for number, (host, _, port) in enumerate(addresses, 1))
         self.nodes = [
-            ClusterNode(number, at, voters, properties or {}, format_arguments) for number, at in enumerate(places, 1)
+            ClusterNode(number, at, voters, properties or {}, format_arguments)
+            for number, at in enumerate(addresses, 1)
         ]
         for node in self.nodes:
             node.release = release

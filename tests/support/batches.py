@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.protocol.records.batch import PLACE_BYTES, parse_header, placed, seal
+from fencepost.protocol.records.batch import LOG_FIELDS_BYTES, parse_header, seal, with_log_fields
 from fencepost.protocol.records.compression import compress
 
 
@@ -90,4 +90,4 @@ def _field(data: bytes | None) -> bytes:
 
 def put_at(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
     """Write base offset and leader epoch into a batch, as a log does."""
-    batch[:PLACE_BYTES] = placed(parse_header(batch), batch, base_offset, leader_epoch, -1)[0]
+    batch[:LOG_FIELDS_BYTES] = with_log_fields(parse_header(batch), batch, base_offset, leader_epoch, -1)[0]

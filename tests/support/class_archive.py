@@ -48,16 +48,16 @@ def archived(java: str, jars: Path, make: Callable[[str], None]) -> tuple[str, .
 def _remove_what_nobody_needs() -> None:
     """Of 160 MB each: what a maker that was killed has left, and archives of jars that are gone. A JVM takes classes
     only from an archive of the very files it has in its path, so that another clone has no use for them."""
-    for place in CACHE.glob("classes-*.lock"):
-        with place.open("r+") as lock:
+    for path in CACHE.glob("classes-*.lock"):
+        with path.open("r+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue  # it is being made
-            place.with_suffix(".unfinished").unlink(missing_ok=True)
+            path.with_suffix(".unfinished").unlink(missing_ok=True)
             jars = lock.read().strip()
             if jars and not Path(jars).is_dir():
-                place.with_suffix(".jsa").unlink(missing_ok=True)
+                path.with_suffix(".jsa").unlink(missing_ok=True)
 
 
 @functools.cache

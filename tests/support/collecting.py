@@ -15,9 +15,9 @@ def one_ahead(meeting_place: Path) -> Iterator[None]:
     On a clean checkout the first to collect compiles the tests, the product and the libraries, which is four times the
     work of all else that it does. Side by side each worker would do so.
     """
-    with meeting_place.open() as place:
+    with meeting_place.open() as file:
         try:
-            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            fcntl.flock(place, fcntl.LOCK_SH)
+            fcntl.flock(file, fcntl.LOCK_SH)
         yield

@@ -47,7 +47,7 @@ def poll_until(
 def shared_out(consumers: Sequence[fencepost.Consumer], partitions: int) -> bool:
     """Return true if each of `partitions` belongs to exactly one of the consumers, evenly."""
     sizes = [len(one.assignment()) for one in consumers]
-    together = {place for one in consumers for place in one.assignment()}
+    together = {partition for one in consumers for partition in one.assignment()}
     return sum(sizes) == len(together) == partitions and max(sizes) - min(sizes) <= 1
 
 

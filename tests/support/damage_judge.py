@@ -80,14 +80,14 @@ class Judge:
             if self._is_hit(topic, offset) and ((self.accepted and now is None) or isinstance(now, int)):
                 continue
             yield f"{topic} offset {offset}: {was!r} was readable, now {now!r}"
-        for place, now in view.records.items():
-            topic, offset = place
-            is_known = place in self._before.records or isinstance(now, int) or self._written.get(place) == now
+        for position, now in view.records.items():
+            topic, offset = position
+            is_known = position in self._before.records or isinstance(now, int) or self._written.get(position) == now
             is_marker = now == (None, None) and offset >= self._before.ends[topic][2]  # of what is ended now
             if not is_known and not (is_marker and self._hit.offsets):
-                yield f"{place}: {now!r} was not there before"
+                yield f"{position}: {now!r} was not there before"
             if isinstance(now, int) and (self.accepted or now != ErrorCode.CORRUPT_MESSAGE):
-                yield f"{place}: error {now}"
+                yield f"{position}: error {now}"
 
     @staticmethod
     def _is_superseded(view: View, offset: int, was: Record | int) -> bool:
@@ -95,18 +95,22 @@ class Judge:
         return any(not isinstance(now, int) and not isinstance(was, int) and now[0] == was[0] for now in later)
 
     def _committed(self, view: View) -> Iterator[str]:
-        for place, value in view.committed.items():
-            was = self._written.get(place) if place[0] in COMPACTED else (None, self._before.committed.get(place))
+        for position, value in view.committed.items():
+            was = (
+                self._written.get(position)
+                if position[0] in COMPACTED
+                else (None, self._before.committed.get(position))
+            )
             if was is None or was[1] != value:
-                yield f"{place}: {value!r} was not committed, and is read as committed"
-        for place in self._before.committed:
-            topic, offset = place
-            if topic not in self._topics or place in view.committed or self._is_hit(topic, offset):
+                yield f"{position}: {value!r} was not committed, and is read as committed"
+        for position in self._before.committed:
+            topic, offset = position
+            if topic not in self._topics or position in view.committed or self._is_hit(topic, offset):
                 continue
             if topic in COMPACTED or (topic == self._case.topic and self._hit.marker):
                 continue
             if offset >= self._start(topic, view):
-                yield f"{place}: it was committed, and is not read as committed"
+                yield f"{position}: it was committed, and is not read as committed"
 
     def _ends(self, view: View) -> Iterator[str]:
         for topic, (start, stable, end) in self._before.ends.items():

@@ -41,10 +41,10 @@ def _stop_at_the_end(servers: str, group: str, topic: str, count: int, stopping:
     """Set `stopping` when the group has committed the position `count` of the topic's only partition."""
 
     def watch() -> None:
-        place = TopicPartition(topic, 0)
+        partition = TopicPartition(topic, 0)
         with fencepost.Admin(servers) as admin:
             while not stopping.wait(0.05):
-                found = admin.group_offsets(group).get(place)
+                found = admin.group_offsets(group).get(partition)
                 if found is not None and found.offset >= count:
                     stopping.set()
 

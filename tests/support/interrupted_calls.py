@@ -25,7 +25,7 @@ from fencepost.errors import KafkaError
 from tests.support.strikes import Strikes
 
 TOPIC = "interrupted"
-PLACE = fencepost.TopicPartition(TOPIC, 0)
+PARTITION = fencepost.TopicPartition(TOPIC, 0)
 GROUP = "interrupted"
 STUCK_S = 120.0
 
@@ -48,7 +48,7 @@ FROM_ANYWHERE = set(
 
 ARGUMENTS: dict[str, Any] = {
     "acls": [],
-    "before": {PLACE: 0},
+    "before": {PARTITION: 0},
     "broker_id": 77,
     "callback": None,
     "changes": {},
@@ -66,20 +66,20 @@ ARGUMENTS: dict[str, Any] = {
     "name": "another topic",
     "names": ["another topic"],
     "offset": 0,
-    "offsets": {PLACE: 1},
-    "partition": PLACE,
+    "offsets": {PARTITION: 1},
+    "partition": PARTITION,
     "password": "a secret",
     "paths": {},
     "fetch_range.partition": 0,
-    "partitions": [PLACE],
-    "positions": {PLACE: 0},
+    "partitions": [PARTITION],
+    "positions": {PARTITION: 0},
     "prepared": "1:1",
     "complete.prepared": fencepost.PreparedTransaction(1, 1),
     "producer": ProducerDescription(1, 0, -1, -1, -1, -1),
     "producer_epoch": 0,
     "producer_id": 1,
     "record": fencepost.SharedRecord(TOPIC, 0, 0, 0, None, b"", [], TimestampType.CREATE_TIME, 1),
-    "replicas": {PLACE: None},
+    "replicas": {PARTITION: None},
     "resources": [],
     "start": 0,
     "timestamp_ms": 0,
@@ -92,7 +92,7 @@ ARGUMENTS: dict[str, Any] = {
     "updates": {},
     "username": "a user",
     "value": b"a",
-    "wanted": {PLACE: -1},
+    "wanted": {PARTITION: -1},
 }
 
 

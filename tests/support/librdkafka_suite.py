@@ -208,10 +208,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for results, one in zip(found, waiting, strict=True):
                     results[name] = one.result()
                 ours, theirs = found[0][name], found[1][name]
-                told = (
+                reported = (
                     f"{ours.status} after {ours.seconds:.1f} s, at Kafka {theirs.status} after {theirs.seconds:.1f} s"
                 )
-                print(f"{name}: {told}", flush=True)
+                print(f"{name}: {reported}", flush=True)
     both = [test for test, ran in found[0].items() if not ran.passed and not found[1][test].passed]
     worse = differences(*found)
     print(f"{len(found[0])} runs, {len(both)} fail on both: {', '.join(both)}")

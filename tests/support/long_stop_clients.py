@@ -355,20 +355,20 @@ class OurMember(Member):
 class InJava:
     """A scenario of the Java clients."""
 
-    def __init__(self, java: JavaClients, key: str, servers: str, topic: str, scenario: str, told: str) -> None:
+    def __init__(self, java: JavaClients, key: str, servers: str, topic: str, scenario: str, reported: str) -> None:
         self._java, self._key = java, key
-        self._start = (servers, topic, scenario, told)
+        self._start = (servers, topic, scenario, reported)
 
     def start(self) -> None:
-        servers, topic, scenario, told = self._start
-        self._java.start(self._key, JAVA, servers, topic, scenario, told)
+        servers, topic, scenario, reported = self._start
+        self._java.start(self._key, JAVA, servers, topic, scenario, reported)
 
     def told(self, name: str) -> tuple[Worker, dict[str, str]]:
-        told = self._java.wait(self._key)
+        reported = self._java.wait(self._key)
         seen = Worker(name)
-        if "broken" in told:
-            seen.broken = RuntimeError(told["broken"])
-        return seen, told
+        if "broken" in reported:
+            seen.broken = RuntimeError(reported["broken"])
+        return seen, reported
 
 
 class WriterInJava(InJava):
@@ -380,8 +380,8 @@ class WriterInJava(InJava):
 
     def wait(self, within_s: float) -> Worker:
         del within_s
-        seen, told = self.told(self._name)
-        for step, outcome in told.items():
+        seen, reported = self.told(self._name)
+        for step, outcome in reported.items():
             word, number = step.rstrip("0123456789"), step.lstrip("abcdefghijklmnopqrstuvwxyz")
             if word == "at":
                 seen.at.append(int(outcome) / 1000)
@@ -405,8 +405,8 @@ class MemberInJava(InJava):
 
     def wait(self, within_s: float) -> Worker:
         del within_s
-        seen, told = self.told(self._name)
-        for step, text in told.items():
+        seen, reported = self.told(self._name)
+        for step, text in reported.items():
             if step.startswith("got"):
                 value, _, when = text.rpartition(":")
                 seen.values[value].append(int(when) / 1000)

@@ -188,8 +188,8 @@ class Arm:
         for span in self._spans():
             if not span.is_begun.wait(PATIENCE_S):
                 raise TimeoutError(f"{self.name}: {span.seen.name} has not begun: {span.seen.broken!r}")
-        places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
-        until(partial(self._have_all, dict.fromkeys(places, 1)), within_s=PATIENCE_S)
+        partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        until(partial(self._have_all, dict.fromkeys(partitions, 1)), within_s=PATIENCE_S)
 
     def _spans(self) -> Iterator[Span]:
         return (one for one in self._writers if isinstance(one, Span))
@@ -252,7 +252,7 @@ class Arm:
         with fencepost.Admin(self._broker.bootstrap_servers) as admin:
             for group in {member.group for member in self._members}:
                 offsets = admin.group_offsets(group, list(ends))
-                if any(place not in offsets or offsets[place].offset < end for place, end in ends.items()):
+                if any(partition not in offsets or offsets[partition].offset < end for partition, end in ends.items()):
                     return False
         return True
 

@@ -10,12 +10,12 @@ from tests.support.waiting import until
 __all__ = ["wait_for_markers"]
 
 
-def wait_for_markers(admin: Admin, places: Sequence[TopicPartition]) -> None:
+def wait_for_markers(admin: Admin, partitions: Sequence[TopicPartition]) -> None:
     """Return when no decided transaction is open in these partitions. Raises AssertionError after a minute."""
-    until(lambda: not _owed(admin, places))
+    until(lambda: not _owed(admin, partitions))
 
 
-def _owed(admin: Admin, places: Sequence[TopicPartition]) -> bool:
-    known = [each for producers in admin.describe_producers(places).values() for each in producers]
+def _owed(admin: Admin, partitions: Sequence[TopicPartition]) -> bool:
+    known = [each for producers in admin.describe_producers(partitions).values() for each in producers]
     opened = [each.producer_id for each in known if each.transaction_start_offset >= 0]
     return bool(opened and admin.list_transactions(states=["PrepareCommit", "PrepareAbort"], producer_ids=opened))

@@ -62,8 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
         number = 0 if found is None else int(found[1] or UUID(found[2]).int)
         self._answer(*(self.server.look_up(number) if found else (404, {"error_code": 404, "message": "no"})))
 
-    def _answer(self, status: int, told: dict[str, Any]) -> None:
-        body = json.dumps(told).encode()
+    def _answer(self, status: int, reported: dict[str, Any]) -> None:
+        body = json.dumps(reported).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         self.send_header("Content-Length", str(len(body)))

@@ -30,11 +30,11 @@ def produce(table: pa.Table) -> None:
 
 
 def callbacks(producer: fencepost.Producer) -> None:
-    def told(error: KafkaError | None, metadata: fencepost.RecordMetadata | None) -> None:
+    def reported(error: KafkaError | None, metadata: fencepost.RecordMetadata | None) -> None:
         if isinstance(error, ProduceFailedError):
             print(error.failure_type)
 
-    producer.send("t", None, on_delivery=told)
+    producer.send("t", None, on_delivery=reported)
 
 
 def transact(producer: fencepost.Producer, consumer: fencepost.Consumer) -> None:

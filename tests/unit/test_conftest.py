@@ -57,8 +57,8 @@ def test_a_machine_without_java(tmp_path: Path, ci: str, code: int, says: str, p
 
 def test_the_files_that_share_a_spark_are_those_with_its_fixtures() -> None:
     uses = re.compile(r"\b(spark: Any|spark_here: SparkHere)\b|from tests\.spark\.copying import .*Copy")
-    places = [*(ROOT / "tests" / "spark").glob("test_*.py"), *(ROOT / "tests").glob("test_*.py")]
-    found = [path for path in places if uses.search(path.read_text())]
+    paths = [*(ROOT / "tests" / "spark").glob("test_*.py"), *(ROOT / "tests").glob("test_*.py")]
+    found = [path for path in paths if uses.search(path.read_text())]
     assert sorted(str(path.relative_to(ROOT)) for path in found) == list(SHARE_SPARK)
 
 
@@ -109,17 +109,17 @@ def test_a_parallel_run_asks_for_the_next_file_so(tmp_path: Path) -> None:
 
 
 def test_of_those_who_collect_together_one_goes_ahead(tmp_path: Path) -> None:
-    place, is_through, together = tmp_path / "place", Event(), Barrier(2)
-    place.touch()
+    path, is_through, together = tmp_path / "place", Event(), Barrier(2)
+    path.touch()
 
     def follow() -> bool:
-        with one_ahead(place):
+        with one_ahead(path):
             waited = is_through.is_set()
             together.wait(60)  # which is broken by who has to go alone
             return waited
 
     with ThreadPoolExecutor() as pool:
-        with one_ahead(place):
+        with one_ahead(path):
             followers = [pool.submit(follow) for _ in range(2)]
             time.sleep(0.2)
             is_through.set()

@@ -66,8 +66,8 @@ def test_nothing_large_comes_with_the_package_itself() -> None:
 def test_a_module_names_its_extra(program: str, module: str, missing: str, extra: str) -> None:
     hidden = f"import sys; sys.modules[{missing!r}] = None; {program}"
     done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, check=False)
-    told = f"{module} needs {missing}, not installed here: pip install 'fencepost[{extra}]'"
-    assert done.stderr.splitlines()[-1] == f"ModuleNotFoundError: {told}"
+    reported = f"{module} needs {missing}, not installed here: pip install 'fencepost[{extra}]'"
+    assert done.stderr.splitlines()[-1] == f"ModuleNotFoundError: {reported}"
 
 
 @pytest.fixture

@@ -75,6 +75,6 @@ def test_differences_are_findings() -> None:
     ours.delivered["g"] = Counter({f"{name}": 2 for name in range(MEMBERS * POLLED + 1)})
     ours.committed = Counter(dict.fromkeys(ours.delivered["g"], 1))
     ours.workers[0].outcomes.clear()
-    told = findings([ours], [seen("kafka")])
-    assert [text.partition(" ")[0] for text in told] == ["w:", "g", "g"]
-    assert "OUT_OF_ORDER" in told[0] and "is back after" in told[1] and "given 201 records again" in told[2]
+    reported = findings([ours], [seen("kafka")])
+    assert [text.partition(" ")[0] for text in reported] == ["w:", "g", "g"]
+    assert "OUT_OF_ORDER" in reported[0] and "is back after" in reported[1] and "given 201 records again" in reported[2]

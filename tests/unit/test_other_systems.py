@@ -47,8 +47,8 @@ def test_client_and_commands_import_and_the_broker_says_what_it_lacks() -> None:
     program = [sys.executable, "-u", "-c", PROGRAM]
     done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 1, done.stderr
-    count, told = done.stdout.splitlines()
+    count, reported = done.stdout.splitlines()
     assert int(count) > 200
     reason = "the broker needs the files and locks of a POSIX system"
-    assert reason in told
+    assert reason in reported
     assert f"CRITICAL fencepost.broker: {reason}" in done.stderr

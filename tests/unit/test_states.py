@@ -143,10 +143,10 @@ def test_every_state_that_is_stored_has_a_table() -> None:
     assert enums - DERIVED == {machine.table.states.__name__ for machine in MACHINES}
     assert enums >= DERIVED
     found = [
-        f"{path.relative_to(ROOT)}:{place}"
+        f"{path.relative_to(ROOT)}:{line}"
         for path, text in texts.items()
         if "cli" not in path.parts  # the web page notes which states it saw
-        for place in states_set_by_hand(text, DERIVED)
+        for line in states_set_by_hand(text, DERIVED)
     ]
     assert found == []
 

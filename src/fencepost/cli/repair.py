@@ -63,8 +63,8 @@ def repair(
                 count += 1
                 first, following, reason = found.gap
                 words = f"{found.topic}-{found.partition} offsets {first} to {following - 1}: {reason}"
-                place = {"topic": found.topic, "partition": found.partition, "offsets": [first, following - 1]}
-                report_done(words, "accepted" if accept else "found", as_json=as_json, **place, reason=reason)
+                fields = {"topic": found.topic, "partition": found.partition, "offsets": [first, following - 1]}
+                report_done(words, "accepted" if accept else "found", as_json=as_json, **fields, reason=reason)
         finally:
             os.close(lock)
     except (OSError, DirectoryInUse, UnusableDirectory) as error:

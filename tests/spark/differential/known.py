@@ -36,7 +36,9 @@ class Known:
 
     def says(self, seen: Seen) -> bool:
         """Return True if it describes the outcomes. Of two equal ones it says in which respects they differ."""
-        if not all(fnmatchcase(kind, told) for kind, told in zip(seen.kinds, (self.built_in, self.ours), strict=True)):
+        if not all(
+            fnmatchcase(kind, reported) for kind, reported in zip(seen.kinds, (self.built_in, self.ours), strict=True)
+        ):
             return False
         return seen.kinds[0] != seen.kinds[1] or frozenset(seen.aspects()) == self.aspects
 
@@ -85,5 +87,5 @@ def report(unknown: Sequence[Seen], wrong: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _several(told: str | list[object]) -> list[object]:
-    return [told] if isinstance(told, str) else told
+def _several(reported: str | list[object]) -> list[object]:
+    return [reported] if isinstance(reported, str) else reported

@@ -38,7 +38,9 @@ WRITES: Final[dict[str, Write]] = {
     "bytes": Write("select X'00ff' as key, X'76' as value"),
     "null value": Write("select 'k' as key, cast(null as string) as value"),
     "null key": Write("select cast(null as binary) as key, 'v' as value"),
-    "keys choose partitions": Write("select cast(id as string) as key, 'v' as value from range(20)", places=True),
+    "keys choose partitions": Write(
+        "select cast(id as string) as key, 'v' as value from range(20)", with_partitions=True
+    ),
     "varchar": Write("select cast('v' as varchar(5)) as value"),
     "no rows": Write(f"{ONE} where false"),
     "no value": Write("select 'k' as key"),
@@ -59,7 +61,7 @@ WRITES: Final[dict[str, Write]] = {
     "missing topic": Write(
         "select 'is-missing' as topic, 'v' as value", {**NO_TOPIC, "kafka.max.block.ms": PATIENCE_MS}
     ),
-    "partitions": Write("select cast(id as int) as partition, 'v' as value from range(2)", places=True),
+    "partitions": Write("select cast(id as int) as partition, 'v' as value from range(2)", with_partitions=True),
     "null partition": Write("select cast(null as int) as partition, 'v' as value"),
     "partition that is missing": Write("select 9 as partition, 'v' as value", IMPATIENT),
     "negative partition": Write("select -1 as partition, 'v' as value"),
@@ -162,11 +164,11 @@ def _await_records(world: World, topic: str, count: int) -> None:
     """Return when that many records have arrived. If they do not arrive in time, the outcome is that they are lost."""
 
     def arrived() -> bool:
-        begins, ends = (admin.list_offsets(dict.fromkeys(places, at)) for at in (EARLIEST, LATEST))
-        return sum(ends[place].offset - begins[place].offset for place in places) >= count
+        begins, ends = (admin.list_offsets(dict.fromkeys(partitions, at)) for at in (EARLIEST, LATEST))
+        return sum(ends[partition].offset - begins[partition].offset for partition in partitions) >= count
 
     with world.admin() as admin, contextlib.suppress(AssertionError):
-        places = admin.partitions_of([topic])
+        partitions = admin.partitions_of([topic])
         until(arrived)
 
 
@@ -174,9 +176,9 @@ def _records(world: World, topic: str, asked: Write) -> list[Any]:
     """The records, without what differs from run to run: when they were written, and partitions that nobody chose."""
     found = []
     with world.admin() as admin, Consumer(world.open) as reader:
-        for place in admin.partitions_of([topic]):
-            begin, end = (admin.list_offsets({place: at})[place].offset for at in (EARLIEST, LATEST))
-            for piece in reader.fetch_range(place.topic, place.partition, begin, end, timeout_ms=60_000):
+        for partition in admin.partitions_of([topic]):
+            begin, end = (admin.list_offsets({partition: at})[partition].offset for at in (EARLIEST, LATEST))
+            for piece in reader.fetch_range(partition.topic, partition.partition, begin, end, timeout_ms=60_000):
                 found += [_plain(record, asked) for record in to_records(piece)]
     return sorted(found, key=repr)
 
@@ -185,4 +187,4 @@ def _plain(record: Record, asked: Write) -> list[Any]:
     texts = [None if text is None else text.decode("latin-1") for text in (record.key, record.value)]
     headers = [[key, None if text is None else text.decode("latin-1")] for key, text in record.headers]
     moment = record.timestamp_ms if record.timestamp_ms <= BEGIN_MS else "now"
-    return [record.partition if asked.places else None, *texts, headers, moment]
+    return [record.partition if asked.with_partitions else None, *texts, headers, moment]

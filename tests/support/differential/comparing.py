@@ -62,10 +62,10 @@ class Difference:
 
     def __str__(self) -> str:
         asked = self.question
-        apart = "\n    ".join(f"{where}: ours {ours!r}, Kafka {kafka!r}" for where, ours, kafka in self.places())
+        apart = "\n    ".join(f"{where}: ours {ours!r}, Kafka {kafka!r}" for where, ours, kafka in self.fields())
         return f"step {asked.step}: v{asked.version} of {asked.request}\n    {apart}"
 
-    def places(self) -> list[tuple[str, Any, Any]]:
+    def fields(self) -> list[tuple[str, Any, Any]]:
         """(where in the answer, ours, Kafka's) of every value that is not the same."""
         return list(apart("", self.ours, self.kafka))
 
@@ -203,9 +203,9 @@ class Comparison:
 
         Kafka does so after it has refused an older request of this producer (docs, K72). It then has one record more.
         """
-        place = focus.producer, focus.topic, focus.partition
+        lane = focus.producer, focus.topic, focus.partition
         begins_at = parse_header(request.partitions[0].records).base_sequence
-        return version >= FIRST_ENLISTING and begins_at > 0 and place in self._refused_before
+        return version >= FIRST_ENLISTING and begins_at > 0 and lane in self._refused_before
 
     def _compare(self, question: Question, requests: Sequence[Any], focus: Focus | None) -> None:
         try:
@@ -286,12 +286,12 @@ class Comparison:
         code = getattr(answer, "error_code", 0)
         if key == PRODUCE:
             (result,) = answer.partitions
-            place = focus.producer, focus.topic, focus.partition
+            lane = focus.producer, focus.topic, focus.partition
             if side is self._sides[1] and result.error_code == 0:
-                self._sequences[place] = next_sequence(request.partitions[0].records)
-                self._refused_before.discard(place)
+                self._sequences[lane] = next_sequence(request.partitions[0].records)
+                self._refused_before.discard(lane)
             elif side is self._sides[1] and question.version < FIRST_ENLISTING:
-                self._refused_before.add(place)
+                self._refused_before.add(lane)
         elif key == 22 and code == 0:
             if request.transactional_id == focus.transactional_id or not request.transactional_id:
                 side.is_producer(focus.producer, ProducerId(answer.producer_id, answer.producer_epoch))
@@ -314,8 +314,8 @@ class Comparison:
             side.look_up_topics(made)
 
     def _forget_sequences(self, producer: str) -> None:
-        for place in [place for place in self._sequences if place[0] == producer]:
-            del self._sequences[place]
+        for lane in [lane for lane in self._sequences if lane[0] == producer]:
+            del self._sequences[lane]
 
 
 def apart(where: str, ours: Any, kafka: Any) -> Iterator[tuple[str, Any, Any]]:

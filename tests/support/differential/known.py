@@ -33,8 +33,8 @@ def kafka_stumbles(difference: Difference) -> bool:
         stumbled = {topic["error_code"] for topic in difference.kafka["topics"]} == {-1}
         return stumbled and max(codes_in(difference.ours), default=0) > 0
     # Who may do what is not told of what was not found.
-    places = [place for place in difference.places() if not place[0].endswith("authorized_operations")]
-    return bool(places) and all(kafka == -1 and isinstance(ours, int) and ours > 0 for _, ours, kafka in places)
+    fields = [field for field in difference.fields() if not field[0].endswith("authorized_operations")]
+    return bool(fields) and all(kafka == -1 and isinstance(ours, int) and ours > 0 for _, ours, kafka in fields)
 
 
 def an_old_end_after_a_new_one(difference: Difference) -> bool:
@@ -58,14 +58,14 @@ def offsets_under_another_id(difference: Difference) -> bool:
     refused = 49 if getattr(asked.request, "transactional_id", None) else 42
     return asked.api_key == TXN_OFFSET_COMMIT and all(
         where.endswith("error_code") and ours == refused and kafka in (0, 47)
-        for where, ours, kafka in difference.places()
+        for where, ours, kafka in difference.fields()
     )
 
 
 def a_gap_in_a_transaction(difference: Difference) -> bool:
     """45 inside a transaction comes without a log start offset."""
     return difference.question.api_key == PRODUCE and all(
-        where.endswith("log_start_offset") and ours == -1 for where, ours, _ in difference.places()
+        where.endswith("log_start_offset") and ours == -1 for where, ours, _ in difference.fields()
     )
 
 
@@ -81,7 +81,7 @@ def who_cannot_ask_for_stable_offsets(difference: Difference) -> bool:
         asked.api_key == OFFSET_FETCH
         and asked.version <= LAST_WITHOUT_STABLE
         and all(
-            where.endswith("error_code") and (ours, kafka) == (LOADING, 0) for where, ours, kafka in difference.places()
+            where.endswith("error_code") and (ours, kafka) == (LOADING, 0) for where, ours, kafka in difference.fields()
         )
     )
 
@@ -89,11 +89,11 @@ def who_cannot_ask_for_stable_offsets(difference: Difference) -> bool:
 def a_group_of_pending_offsets(difference: Difference) -> bool:
     """A group of which a transaction has only tried to commit offsets is there at Kafka, and not here."""
     if difference.question.api_key == LIST_GROUPS:
-        return all(_more(ours, kafka, _is_empty_group) for _, ours, kafka in difference.places())
+        return all(_more(ours, kafka, _is_empty_group) for _, ours, kafka in difference.fields())
     if difference.question.api_key == ALTER_SHARE_OFFSETS:  # a share group is made where none of another kind is
-        return all((ours, kafka) == (0, GROUP_NOT_FOUND) for _, ours, kafka in difference.places())
+        return all((ours, kafka) == (0, GROUP_NOT_FOUND) for _, ours, kafka in difference.fields())
     return difference.question.api_key in GROUPS and all(
-        ours in ("Dead", 69, [], None) for where, ours, _ in difference.places() if not where.endswith("message")
+        ours in ("Dead", 69, [], None) for where, ours, _ in difference.fields() if not where.endswith("message")
     )
 
 
@@ -101,14 +101,14 @@ def a_producer_without_records(difference: Difference) -> bool:
     """Kafka that was started again has forgotten the producers of a partition without records."""
     return difference.question.api_key == DESCRIBE_PRODUCERS and all(
         where.endswith(".active_producers") and all(one in ours for one in kafka)
-        for where, ours, kafka in difference.places()
+        for where, ours, kafka in difference.fields()
     )
 
 
 def a_topic_that_is_not_made(difference: Difference) -> bool:
     """CreateTopics that only validates gives a topic id at Kafka."""
     return difference.question.api_key == CREATE_TOPICS and all(
-        where.endswith("topic_id") and ours is None for where, ours, _ in difference.places()
+        where.endswith("topic_id") and ours is None for where, ours, _ in difference.fields()
     )
 
 
@@ -120,7 +120,7 @@ def a_share_group_that_assigns_at_once(difference: Difference) -> bool:
         or (where.endswith(".partitions") and _more(ours, kafka, lambda partition: partition["start_offset"] == -1))
         or (where.endswith(".topics") and _more(ours, kafka, _not_begun))
         or (difference.question.api_key == DELETE_SHARE_OFFSETS and _had_nothing(where, ours, kafka))
-        for where, ours, kafka in difference.places()
+        for where, ours, kafka in difference.fields()
     )
 
 
@@ -130,7 +130,7 @@ def a_share_group_that_begins_with_a_fetch(difference: Difference) -> bool:
     if difference.question.api_key == SHARE_FETCH:
         return all(
             where == ".responses" and ours == [] and all(part["error_code"] == -1 for part in _partitions(kafka))
-            for where, ours, kafka in difference.places()
+            for where, ours, kafka in difference.fields()
         )
     if difference.question.api_key != DESCRIBE_SHARE_OFFSETS:
         return False
@@ -152,7 +152,7 @@ def a_partition_named_twice(difference: Difference) -> bool:
     """DescribeShareGroupOffsets returns each partition once; Kafka as often as it was named."""
     return difference.question.api_key == DESCRIBE_SHARE_OFFSETS and all(
         where.endswith(".partitions") and len(ours) < len(kafka) and all(part in ours for part in kafka)
-        for where, ours, kafka in difference.places()
+        for where, ours, kafka in difference.fields()
     )
 
 
@@ -160,7 +160,7 @@ def a_topic_without_partitions(difference: Difference) -> bool:
     """DescribeShareGroupOffsets of a topic without partitions: Kafka answers -1 for the whole group."""
     return difference.question.api_key == DESCRIBE_SHARE_OFFSETS and all(
         (where.endswith("error_code") and kafka == -1) or (where.endswith("topics") and kafka == [])
-        for where, _, kafka in difference.places()
+        for where, _, kafka in difference.fields()
         if not where.endswith("message")
     )
 
@@ -175,7 +175,7 @@ def an_old_leader_epoch(difference: Difference) -> bool:
     return (
         difference.question.api_key in READERS
         and FENCED_LEADER_EPOCH in codes_in(difference.kafka)
-        and all(kafka in (FENCED_LEADER_EPOCH, -1, []) for _, _, kafka in difference.places())
+        and all(kafka in (FENCED_LEADER_EPOCH, -1, []) for _, _, kafka in difference.fields())
     )
 
 

@@ -149,9 +149,9 @@ def _aiokafka(
         )
         await consumer.start()
         try:
-            place = aiokafka.TopicPartition(topic, 0)
-            consumer.assign([place])
-            await consumer.seek_to_beginning(place)
+            partition = aiokafka.TopicPartition(topic, 0)
+            consumer.assign([partition])
+            await consumer.seek_to_beginning(partition)
             ready()
             while time.monotonic() < until_s:
                 for records in (await consumer.getmany(timeout_ms=500)).values():
@@ -196,13 +196,13 @@ def _words(count: int, settings: Mapping[str, str]) -> str:
     return ";".join([str(count), *(f"{name}={value}" for name, value in settings.items())])
 
 
-def _read_of(told: Mapping[str, str]) -> Read:
-    pairs = [pair.rpartition(":") for pair in told.get("read", "").split(",") if pair]
+def _read_of(reported: Mapping[str, str]) -> Read:
+    pairs = [pair.rpartition(":") for pair in reported.get("read", "").split(",") if pair]
     return Read(
         [value for value, _, _ in pairs],
         [float(came) for _, _, came in pairs],
-        int(told.get("us", 0)) / 1e6,
-        told.get("broken", ""),
+        int(reported.get("us", 0)) / 1e6,
+        reported.get("broken", ""),
     )
 
 

@@ -76,10 +76,10 @@ def write(
     `each` is called behind every acknowledged record, else they are sent together. Raises KafkaException.
     """
     sent: list[float] = []
-    told: list[KafkaError | None] = []
+    reported: list[KafkaError | None] = []
 
     def report(error: KafkaError | None, _message: Message) -> None:
-        told.append(error)
+        reported.append(error)
 
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0, "log_level": 0})
     for key, value in records:
@@ -89,8 +89,8 @@ def write(
             producer.flush(PATIENCE_S)
             each()
     producer.flush(PATIENCE_S)
-    failed = [error for error in told if error is not None]
-    if failed or len(told) != len(records):
+    failed = [error for error in reported if error is not None]
+    if failed or len(reported) != len(records):
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
     return sent
 
@@ -102,12 +102,12 @@ def numbered(count: int, size: int = 10) -> list[tuple[str, str]]:
 
 def judged(values: Sequence[str], expected: Sequence[str]) -> dict[str, int]:
     """Count the values that are missing, doubled, unknown, or before a value that was written earlier."""
-    counts, place = Counter(values), {value: number for number, value in enumerate(expected)}
-    order = [place[value] for value in values if value in place]
+    counts, rank = Counter(values), {value: number for number, value in enumerate(expected)}
+    order = [rank[value] for value in values if value in rank]
     return {
         "missing": len(set(expected) - counts.keys()),
         "doubled": sum(count - 1 for count in counts.values()),
-        "unknown": sum(count for value, count in counts.items() if value not in place),
+        "unknown": sum(count for value, count in counts.items() if value not in rank),
         "disordered": sum(before > after for before, after in itertools.pairwise(order)),
     }
 
@@ -264,11 +264,11 @@ def _ended(arm: Arm, topic: str, application: Application, began: float) -> Seen
             records some time before the creation of the topic is known to have ended.
     """
     try:
-        told = application.outcomes()
+        reported = application.outcomes()
     except (AssertionError, TimeoutError) as error:
         return Seen({"failed": len(OUTCOMES)}, told=str(error))
     took = time.perf_counter() - began
-    acknowledged = [value for value in OUTCOMES if told.get(value) == "ok"]
+    acknowledged = [value for value in OUTCOMES if reported.get(value) == "ok"]
     with RawClient(arm.servers) as client:
         written = [(value or b"").decode() for value in client.fetch(topic).values]
     bad = judged([value for value in written if value in OUTCOMES], acknowledged)
@@ -276,7 +276,7 @@ def _ended(arm: Arm, topic: str, application: Application, began: float) -> Seen
     bad["unknown"] = 0
     bad["failed"] = len(OUTCOMES) - len(acknowledged)
     return Seen(
-        bad, {"writing": max(took, PAUSE_S)}, ", ".join(f"{value}={outcome}" for value, outcome in told.items())
+        bad, {"writing": max(took, PAUSE_S)}, ", ".join(f"{value}={outcome}" for value, outcome in reported.items())
     )
 
 
@@ -353,9 +353,9 @@ def newest(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
 
 def _newest_of_librdkafka(servers: str, topic: str) -> int:
     admin = _admin(servers)
-    place = LibrdkafkaPartition(topic, 0)
+    partition = LibrdkafkaPartition(topic, 0)
     spec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
-    (answer,) = admin.list_offsets({place: spec}).values()
+    (answer,) = admin.list_offsets({partition: spec}).values()
     return int(answer.result(PATIENCE_S).offset)
 
 
@@ -371,8 +371,8 @@ def _admin(servers: str) -> AdminClient:
 
 def _newest_of_ours(servers: str, topic: str) -> int:
     with fencepost.Admin(servers) as admin:
-        place = fencepost.TopicPartition(topic, 0)
-        return admin.list_offsets({place: fencepost.OffsetSpec.MAX_TIMESTAMP})[place].offset
+        partition = fencepost.TopicPartition(topic, 0)
+        return admin.list_offsets({partition: fencepost.OffsetSpec.MAX_TIMESTAMP})[partition].offset
 
 
 NEWEST: Mapping[str, Callable[[str, str], int]] = {"librdkafka": _newest_of_librdkafka, "fencepost": _newest_of_ours}

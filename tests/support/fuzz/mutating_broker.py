@@ -1,4 +1,4 @@
-"""A broker that lies: it stands before an honest one, and gives its answers as `ResponseMutator` has them.
+"""A broker that changes the responses of another one, as `ResponseMutator` draws it.
 
 It listens at an address of its own on the loopback interface, where no other broker is: a client that is told a wrong
 port must not meet somebody else's.
@@ -25,7 +25,7 @@ ENDED = (OSError, asyncio.IncompleteReadError)
 
 
 class MutatingBrokers:
-    """Any number of liars before the broker at `upstream`, in a thread. `happened` counts what was said."""
+    """Any number of listeners before the broker at `upstream`, in a thread. `happened` counts what was said."""
 
     def __init__(self, upstream: str) -> None:
         host, _, port = upstream.rpartition(":")
@@ -56,22 +56,22 @@ class MutatingBrokers:
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
 
     def new(self, seed: int, one_in: float) -> str:
-        """Start another listener, with lies drawn from `seed`, and return its address."""
+        """Start another listener, with changes drawn from `seed`, and return its address."""
         return asyncio.run_coroutine_threadsafe(
             self._listen(ResponseMutator(Random(seed), one_in)), self._loop
         ).result()
 
-    async def _listen(self, lies: ResponseMutator) -> str:
+    async def _listen(self, mutator: ResponseMutator) -> str:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             _, port = writer.get_extra_info("sockname")
-            await self._serve(lies, port, reader, writer)
+            await self._serve(mutator, port, reader, writer)
 
         server = await asyncio.start_server(connected, HOST, 0)
         self._servers.append(server)
         return f"{HOST}:{server.sockets[0].getsockname()[1]}"
 
     async def _serve(
-        self, lies: ResponseMutator, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, mutator: ResponseMutator, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         up_reader, up_writer = await asyncio.open_connection(*self._upstream)
         self._writers |= {writer, up_writer}
@@ -81,13 +81,13 @@ class MutatingBrokers:
                 key, version = struct.unpack_from(">hh", request, 4)
                 up_writer.write(request)
                 answer = named(key, version, await _frame(up_reader), port)
-                lie = lies.about(key, version, answer)
-                self.happened[lie.what] += 1
-                for start in range(0, len(lie.data), lie.piece):
-                    writer.write(lie.data[start : start + lie.piece])
+                mutated = mutator.about(key, version, answer)
+                self.happened[mutated.what] += 1
+                for start in range(0, len(mutated.data), mutated.piece):
+                    writer.write(mutated.data[start : start + mutated.piece])
                     await writer.drain()
                     await asyncio.sleep(0)
-                if lie.close:
+                if mutated.close:
                     return
         except ENDED as error:
             self.happened[type(error).__name__] += 1
@@ -104,7 +104,7 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
 
 
 def named(key: int, version: int, answer: bytes, port: int) -> bytes:
-    """The answer with the liar in place of every broker."""
+    """The answer with the address of the listener in place of every broker's."""
     if key not in NAME_BROKERS:
         return answer
     number, start = frame.decode_response_header(key, version, answer[4:])

@@ -34,7 +34,7 @@ class ResponseMutation:
 
 
 class ResponseMutator:
-    """Lies about one answer in `one_in`. What is drawn comes from `random`."""
+    """Changes one answer in `one_in`. `random` draws the change."""
 
     def __init__(self, random: Random, one_in: float) -> None:
         self._random = random
@@ -145,8 +145,8 @@ class ResponseMutator:
         if random.random() < 0.05:
             return bomb(random.choice(CODECS), BOMB_BYTES, 1_000) * BOMBS
         batches = [lying_batch(random, now_ms) for _ in range(random.choice((1, 1, 2, 5)))]
-        placed = [random.choice((0, 1, 5, -1, 2**62)).to_bytes(8, "big", signed=True) + batch[8:] for batch in batches]
-        return b"".join(random.choice((batches, placed)))
+        moved = [random.choice((0, 1, 5, -1, 2**62)).to_bytes(8, "big", signed=True) + batch[8:] for batch in batches]
+        return b"".join(random.choice((batches, moved)))
 
 
 def _framed(body: bytes) -> bytes:

@@ -101,8 +101,10 @@ def mutate_responses(seed: int, *, applications: int = 40, only: Sequence[Applic
         Broker({"group.initial.rebalance.delay.ms": 0}) as broker,
     ):
         prepare(broker.bootstrap_servers)
-        with Neighbour(broker) as neighbour, MutatingBrokers(broker.bootstrap_servers) as liars:
-            victims = [Victim(seed * 100_000 + number, only, liars, running) for number in range(applications)]
+        with Neighbour(broker) as neighbour, MutatingBrokers(broker.bootstrap_servers) as mutating_brokers:
+            victims = [
+                Victim(seed * 100_000 + number, only, mutating_brokers, running) for number in range(applications)
+            ]
             for victim in victims:
                 if not running.acquire(timeout=HANGS_S):
                     raise AssertionError("hangs: " + ", ".join(one.name for one in victims if one.is_alive()))
@@ -112,38 +114,38 @@ def mutate_responses(seed: int, *, applications: int = 40, only: Sequence[Applic
                 victim.join(HANGS_S)
                 if victim.is_alive():
                     raise AssertionError(f"{victim.name} hangs")
-                report.happened[f"{victim.application.__name__}: {victim.told}"] += 1
+                report.happened[f"{victim.application.__name__}: {victim.outcome}"] += 1
             defects = [f"{victim.name}: {victim.defect}" for victim in victims if victim.defect]
             if defects:
                 raise AssertionError("\n".join(defects))
             neighbour.gets_on()
-            report.happened += liars.happened
+            report.happened += mutating_brokers.happened
         report.taken_bytes, report.transactions = watch.taken_bytes, neighbour.transactions
     return report
 
 
 class Victim(Thread):
-    """An application with a broker that lies. `told`: how it ended; `defect`: with what, if that was no KafkaError."""
+    """An application whose broker sends wrong responses. `outcome`: its end; `defect`: any error but KafkaError."""
 
     def __init__(
-        self, seed: int, applications: Sequence[Application], liars: MutatingBrokers, running: Semaphore
+        self, seed: int, applications: Sequence[Application], mutating_brokers: MutatingBrokers, running: Semaphore
     ) -> None:
         random = Random(seed)
         self.application = random.choice(applications)
         super().__init__(name=f"{self.application.__name__} of seed {seed}", daemon=True)
         self._random = random
-        self._servers = liars.new(random.getrandbits(32), one_in=random.choice((1.5, 4, 10)))
+        self._servers = mutating_brokers.new(random.getrandbits(32), one_in=random.choice((1.5, 4, 10)))
         self._running = running
-        self.told = "done"
+        self.outcome = "done"
         self.defect = ""
 
     def run(self) -> None:
         try:
             self.application(self._servers, self._random)
         except KafkaError as error:
-            self.told = type(error).__name__
+            self.outcome = type(error).__name__
         except BaseException as error:  # noqa: BLE001 - it is looked at by who joins
-            self.told = "defect"
+            self.outcome = "defect"
             self.defect = "".join(traceback.format_exception(error))
         finally:
             self._running.release()

@@ -58,9 +58,9 @@ def open_after(admin: fencepost.Admin, topics: Mapping[str, int], within_s: floa
         stable = admin.list_offsets(wanted, isolation=Isolation.READ_COMMITTED)
         found = hanging(admin)
         found += [
-            f"{place} ends at {ends[place].offset}, for committed readers at {stable[place].offset}"
-            for place in wanted
-            if stable[place].offset < ends[place].offset
+            f"{partition} ends at {ends[partition].offset}, for committed readers at {stable[partition].offset}"
+            for partition in wanted
+            if stable[partition].offset < ends[partition].offset
         ]
         if not found or time.monotonic() > deadline:
             return found

@@ -172,9 +172,9 @@ class Torture:
 
     def _two_drivers(self) -> None:
         runs = [self._start(), self._start()]
-        told = "".join(f"\n{code}\n{output}" for code, output in (run.wait() for run in runs))
+        reported = "".join(f"\n{code}\n{output}" for code, output in (run.wait() for run in runs))
         failed = [run for run in runs if run.process.status != 0]
-        if failed and "SupersededError" not in told and "CONCURRENT" not in told.upper():
+        if failed and "SupersededError" not in reported and "CONCURRENT" not in reported.upper():
             self.world.happened["two drivers: other errors"] += 1
         self._healthy_run()
 
@@ -217,8 +217,8 @@ class Torture:
             world.nobody_waits("a run on another checkpoint")
             world.compare("a run on another checkpoint")
             return
-        if told := [name for name in TOLD if name in output]:
-            world.happened[f"refused: {told[0]}"] += 1
+        if reported := [name for name in TOLD if name in output]:
+            world.happened[f"refused: {reported[0]}"] += 1
         else:
             world.anomalies.append(f"a checkpoint of yesterday ended a run otherwise: {output[-1500:]}")
         if not (self._chance.random() < 0.5 and self._repaired()):
@@ -227,8 +227,10 @@ class Torture:
         self._healthy_run()
 
     def _repaired(self) -> bool:
-        code, told = self.world.command("spark", "repair", SINK, "--checkpoint", str(self.world.checkpoint), "--yes")
-        self.world.happened["repaired" if code == 0 else f"not to be repaired: {told[-200:]}"] += 1
+        code, reported = self.world.command(
+            "spark", "repair", SINK, "--checkpoint", str(self.world.checkpoint), "--yes"
+        )
+        self.world.happened["repaired" if code == 0 else f"not to be repaired: {reported[-200:]}"] += 1
         return code == 0
 
     def _too_slow(self) -> None:
@@ -259,12 +261,12 @@ class Torture:
 
     def _settle(self) -> None:
         world = self.world
-        code, told = world.command("spark", "decisions", SINK, "--json")
-        (facts,) = json.loads(told)["decisions"] if code == 0 else ({},)
+        code, reported = world.command("spark", "decisions", SINK, "--json")
+        (facts,) = json.loads(reported)["decisions"] if code == 0 else ({},)
         forget = ["spark", "forget", SINK, "--query", facts.get("query", "?"), "--lost", "accept", "--yes"]
         forgot, words = world.command(*forget)
         if code != 0 or forgot != 0:
-            world.anomalies.append(f"a lost batch cannot be settled: {told[-600:]} {words[-600:]}")
+            world.anomalies.append(f"a lost batch cannot be settled: {reported[-600:]} {words[-600:]}")
             return
         self._healthy_run()
         code, output = self._start(repair=json.dumps({"from": facts["from"], "to": facts["to"]})).wait()

@@ -34,9 +34,9 @@ def test_metrics_without_their_package_are_refused_before_anything_is_started(
     with pytest.raises(SystemExit) as ended:
         main(["broker", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), "--metrics-port", "0"])
     assert ended.value.code == 2
-    told = capsys.readouterr()
-    assert "fencepost[metrics]" in told.err
-    assert told.out == ""
+    reported = capsys.readouterr()
+    assert "fencepost[metrics]" in reported.err
+    assert reported.out == ""
     assert not (tmp_path / "data").exists()
 
 
@@ -84,10 +84,10 @@ def test_a_file_that_is_none_is_refused_without_its_lines(
     file.write_bytes(content)
     with pytest.raises(SystemExit) as ended:
         main(["broker", "--listen", "127.0.0.1:0", "--config-file", str(file)])
-    told = capsys.readouterr().err
+    reported = capsys.readouterr().err
     assert ended.value.code == 2
-    assert "broker.conf" in told.replace("\n", "")
-    assert "secret" not in told
+    assert "broker.conf" in reported.replace("\n", "")
+    assert "secret" not in reported
 
 
 def test_a_host_that_cannot_be_listened_on_is_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -207,6 +207,6 @@ def test_a_broker_whose_manager_is_gone_works_on(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("listening on ")
         process.terminate()
-        _, told = process.communicate(timeout=60)
+        _, reported = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "the service manager did not receive READY=1" in told
+    assert "the service manager did not receive READY=1" in reported

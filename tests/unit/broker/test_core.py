@@ -193,9 +193,9 @@ def test_clients_that_come_again_are_not_told_of_each_time(
     connect(31, "10.0.0.2", b"\x00\x03")
     driver.pass_time(10_000)
     connect(32, "10.0.0.1", b"\x00\x03")
-    told = [line for line in caplog.messages if "closing connection" in line]
-    assert [line.split()[2] for line in told] == ["10", "30", "31", "32"]
-    assert told[-1].endswith("; 20 times since the last such message")
+    reported = [line for line in caplog.messages if "closing connection" in line]
+    assert [line.split()[2] for line in reported] == ["10", "30", "31", "32"]
+    assert reported[-1].endswith("; 20 times since the last such message")
 
 
 def test_lines_about_malformed_requests_have_a_bound_whatever_is_in_them(

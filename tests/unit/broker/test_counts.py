@@ -177,14 +177,14 @@ def test_a_consumer_is_told(protocol: str) -> None:
             {"bootstrap.servers": broker.bootstrap_servers, "group.id": "c", "group.protocol": protocol}
         )
         strange.subscribe(["t"])
-        told = None
+        reported = None
         for _ in range(300):
             message = strange.poll(0.1)
             if message is not None and message.error() is not None:
-                told = message.error()
+                reported = message.error()
                 break
         strange.close()
-        assert told is not None and "Policy violation" in told.str()
+        assert reported is not None and "Policy violation" in reported.str()
 
 
 def test_a_producer_is_told() -> None:
@@ -197,6 +197,6 @@ def test_a_producer_is_told() -> None:
         ):
             late.init_transactions()
         strange = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "c"})
-        with pytest.raises(confluent_kafka.KafkaException) as told:
+        with pytest.raises(confluent_kafka.KafkaException) as reported:
             strange.init_transactions(1)
-        assert "Policy violation" in told.value.args[0].str()
+        assert "Policy violation" in reported.value.args[0].str()

@@ -56,8 +56,8 @@ def test_the_broker_ends_and_says_which_directory(
         error = broker.wait_for_failure()
     assert isinstance(error, DirectoryGone)
     assert str(directory) in str(error)
-    (told,) = caplog.records
-    assert str(directory) in told.getMessage()
+    (reported,) = caplog.records
+    assert str(directory) in reported.getMessage()
     with pytest.raises(DirectoryGone):
         broker.stop()
 
@@ -84,10 +84,10 @@ def test_the_command_ends_with_a_line_and_status_1(tmp_path: Path) -> None:
         assert broker.stdout is not None
         assert "listening on" in broker.stdout.readline()
         shutil.rmtree(directory)
-        _, told = broker.communicate(timeout=60)
+        _, reported = broker.communicate(timeout=60)
     assert broker.returncode == 1
-    assert told.count(str(directory)) == 1
-    assert "Traceback" not in told
+    assert reported.count(str(directory)) == 1
+    assert "Traceback" not in reported
 
 
 def test_a_directory_that_cannot_be_asked_for_is_not_taken_for_gone(
@@ -120,8 +120,8 @@ def test_one_partition_that_is_taken_away_takes_no_more_records(
         (emptied_within if within else removed)(directory / "orders-0")
         with caplog.at_level(logging.CRITICAL, "fencepost.broker"):
             until(lambda: any(record.levelno == logging.CRITICAL for record in caplog.records))
-        (told,) = [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
-        assert told.startswith("orders-0/") and "was removed while the broker ran" in told
+        (reported,) = [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
+        assert reported.startswith("orders-0/") and "was removed while the broker ran" in reported
         with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
             producer.send("orders", b"2", partition=0).result()
         assert producer.send("orders", b"2", partition=1).result().offset == 1

@@ -182,8 +182,8 @@ def test_a_hang_up_of_a_service_ends_nothing(tmp_path: Path) -> None:
             assert process.stdout is not None and process.stderr is not None
             line = process.stdout.readline()
             process.send_signal(signal.SIGHUP)
-            told = next(each for each in process.stderr if "SIGHUP" in each)
-            assert "the TLS files of 0 listeners were checked; other settings are read only at a start" in told
+            reported = next(each for each in process.stderr if "SIGHUP" in each)
+            assert "the TLS files of 0 listeners were checked; other settings are read only at a start" in reported
             assert ask(line.split()[-1])[:6] == struct.pack(">ih", 7, 0)
             process.send_signal(signal.SIGTERM)
             assert process.wait(120) == 0
@@ -309,12 +309,12 @@ def test_a_wait_for_a_failure_ends_when_the_broker_is_stopped(
     raised: list[BaseException] = []
     waits = threading.Event()
 
-    def told(event: threading.Event, timeout_s: float | None = None) -> bool:
+    def reported(event: threading.Event, timeout_s: float | None = None) -> bool:
         if timeout_s == 600:
             waits.set()
         return wait_for_event(event, timeout_s)
 
-    monkeypatch.setattr("fencepost.broker.embedded.wait_for_event", told)
+    monkeypatch.setattr("fencepost.broker.embedded.wait_for_event", reported)
 
     def wait() -> None:
         try:

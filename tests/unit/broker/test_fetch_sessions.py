@@ -166,9 +166,9 @@ class SessionReader:
         self.epoch = self.epoch + 1 if self.session_id else 0
         if not self.session_id:
             self.changed = set(self.position)
-        told = 0
+        reported = 0
         for result in (each for topic in answer.topics for each in topic.partitions):
-            told += 1
+            reported += 1
             if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self.jump(result.partition)
                 continue
@@ -177,7 +177,7 @@ class SessionReader:
                 self.read[result.partition].append(header.base_offset)
                 self.position[result.partition] = header.last_offset + 1
                 self.changed.add(result.partition)
-        return told
+        return reported
 
     def jump(self, partition: int) -> None:
         found = self._driver.core.topics.partition("t", partition)

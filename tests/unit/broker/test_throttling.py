@@ -33,12 +33,12 @@ def driver() -> BrokerDriver:
 def test_what_a_producer_sends_too_early_is_held_back(driver: BrokerDriver) -> None:
     limit(driver, "producer_byte_rate", SLOW)
     first = driver.send(produce("t", batch(b"x" * 40)), 9)
-    told = driver.answer(first)
-    assert told.partitions[0].error_code == ErrorCode.NONE
-    assert told.throttle_ms > 1_000
+    reported = driver.answer(first)
+    assert reported.partitions[0].error_code == ErrorCode.NONE
+    assert reported.throttle_ms > 1_000
     assert driver.core.metrics.values["throttled_requests"] == 1
     early = driver.send(MetadataRequest(topics=[]), 12)
-    driver.pass_time(told.throttle_ms - 1)
+    driver.pass_time(reported.throttle_ms - 1)
     assert driver.answer(early) is None
     driver.pass_time(1)
     assert driver.answer(early) is not None
@@ -58,9 +58,9 @@ def test_readers_have_a_quota_of_their_own(driver: BrokerDriver) -> None:
     written = driver.send(produce("t", batch(b"x" * 40)), 9)
     assert driver.answer(written).throttle_ms == 0
     assert driver.core.metrics.values["throttled_requests"] == 0
-    told = driver.ask(fetch("t"), 12)
-    assert len(told.topics[0].partitions[0].records) > 0
-    assert told.throttle_ms > 0
+    reported = driver.ask(fetch("t"), 12)
+    assert len(reported.topics[0].partitions[0].records) > 0
+    assert reported.throttle_ms > 0
 
 
 def test_a_quota_that_is_taken_away_holds_nobody(driver: BrokerDriver) -> None:

@@ -220,7 +220,7 @@ def polls_after_an_assignment(story: HistoryBuilder) -> None:
     story.poll("a@0")
 
 
-def a_poll_before_the_place_that_was_sought(story: HistoryBuilder) -> None:
+def a_poll_before_the_position_that_was_sought(story: HistoryBuilder) -> None:
     for value in "ab":
         story.send(value)
     story.seek(1)
@@ -244,7 +244,7 @@ def polls_around_one_that_was_cancelled(story: HistoryBuilder) -> None:
     story.poll("a@0 b@1 c@2", "other")
 
 
-def a_poll_past_the_place_that_was_sought(story: HistoryBuilder) -> None:
+def a_poll_past_the_position_that_was_sought(story: HistoryBuilder) -> None:
     for value in "ab":
         story.send(value)
     story.seek(0)
@@ -517,9 +517,9 @@ CASES: list[tuple[str, FencingHistory, FencingHistory]] = [
     ("divergence", another_value_than_the_producer_was_told, an_offset_that_the_producer_was_not_told),
     ("reordered", records_in_another_order, records_of_two_clients_in_another_order),
     ("nonmonotonic_poll", polls_that_go_back, polls_after_an_assignment),
-    ("nonmonotonic_poll", a_poll_before_the_place_that_was_sought, a_value_that_is_read_again),
+    ("nonmonotonic_poll", a_poll_before_the_position_that_was_sought, a_value_that_is_read_again),
     ("poll_skip", polls_that_leave_one_out, polls_around_one_that_was_cancelled),
-    ("poll_skip", a_poll_past_the_place_that_was_sought, a_committed_reader_past_what_only_others_may_see),
+    ("poll_skip", a_poll_past_the_position_that_was_sought, a_committed_reader_past_what_only_others_may_see),
     ("end_back", an_end_that_goes_back, ends_of_two_isolations),
     ("end_back", an_end_below_what_was_read, a_read_that_began_before_the_send),
     ("unstable_end", an_end_past_an_open_transaction, an_end_past_a_transaction_that_timed_out),

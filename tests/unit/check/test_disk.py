@@ -23,7 +23,7 @@ def crashed(seed: int) -> set[str]:
     disk.rename("old/new", "old/replaced")
     disk.rename("old", "other")
     disk.crash(seed)
-    return {name for place in ("old", "other") for name in disk.tree(place)}
+    return {name for directory in ("old", "other") for name in disk.tree(directory)}
 
 
 def test_what_comes_back_is_where_its_directory_is() -> None:
@@ -33,13 +33,13 @@ def test_what_comes_back_is_where_its_directory_is() -> None:
 
 
 def test_a_directory_lists_what_is_in_it_whatever_was_done() -> None:
-    places = ("a", "b", "b/c")
+    directories = ("a", "b", "b/c")
     for seed in range(20):
         chance, disk, known = Random(seed), MemoryDisk(), {"a", "b", "b/c"}
         disk.makedirs("a")
         disk.makedirs("b/c")
         for step in range(60):
-            one, other = (f"{chance.choice(places)}/{chance.randrange(4)}" for _ in range(2))
+            one, other = (f"{chance.choice(directories)}/{chance.randrange(4)}" for _ in range(2))
             match chance.randrange(8):
                 case 0 | 1:
                     disk.open(one).append(b"x")
@@ -54,9 +54,13 @@ def test_a_directory_lists_what_is_in_it_whatever_was_done() -> None:
                 case 7 if step % 8 == 0:
                     disk.put_tree("a", {"a/put": b"x"})
             there = known | disk.tree("").keys()
-            for place in ("", *places):
-                below = {name.removeprefix(f"{place}/" if place else "") for name in there if name.startswith(place)}
-                named = {name.partition("/")[0] for name in below if name != place}
-                assert disk.listdir(place) == sorted(named), (seed, step, place)
+            for directory in ("", *directories):
+                below = {
+                    name.removeprefix(f"{directory}/" if directory else "")
+                    for name in there
+                    if name.startswith(directory)
+                }
+                named = {name.partition("/")[0] for name in below if name != directory}
+                assert disk.listdir(directory) == sorted(named), (seed, step, directory)
         disk.remove_tree("b")
         assert disk.listdir("") == ["a"]

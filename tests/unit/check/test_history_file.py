@@ -113,10 +113,10 @@ def test_what_is_wrong_is_named_with_its_line(lines: list[str], told: str) -> No
 
 def test_the_document_tells_every_kind_field_and_check() -> None:
     text = DOCUMENT.read_text()
-    told = set(re.findall(r"`([a-z_]+)`", text))
+    reported = set(re.findall(r"`([a-z_]+)`", text))
     names = {one.name for kind in KINDS.values() for one in fields(kind)} - COMMON
     assert len(names) > 15
-    assert (names | EVENT_FIELDS | set(KINDS) | {check.__name__ for check in CHECKS}) - told == set()
+    assert (names | EVENT_FIELDS | set(KINDS) | {check.__name__ for check in CHECKS}) - reported == set()
 
 
 def test_a_document_without_a_field_would_be_noticed(tmp_path: Path) -> None:

@@ -80,9 +80,9 @@ def test_a_clean_history_is_status_0(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_anomalies_are_status_1_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "history.html"
     assert status_of(written(losing(1), tmp_path), "--json", "--html", str(picture)) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["counts"] == {"lost_write": 1, "zombie_write": 1}
-    assert [one["f"] for one in told["anomalies"][1]["operations"]] == ["begin", "init", "commit"]
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["counts"] == {"lost_write": 1, "zombie_write": 1}
+    assert [one["f"] for one in reported["anomalies"][1]["operations"]] == ["begin", "init", "commit"]
     assert picture.read_text().count("<svg") == 2
 
 

@@ -53,7 +53,7 @@ def test_bash_completes(tmp_path: Path) -> None:
         check=True,
     )
     assert run.stderr == ""
-    assert {line: set(told.split()) for line, told in zip(LINES, run.stdout.splitlines(), strict=True)} == LINES
+    assert {line: set(reported.split()) for line, reported in zip(LINES, run.stdout.splitlines(), strict=True)} == LINES
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

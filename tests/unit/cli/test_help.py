@@ -30,7 +30,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "500")
 
 
-def told(capsys: pytest.CaptureFixture[str], words: list[str], option: str = "--help") -> str:
+def reported(capsys: pytest.CaptureFixture[str], words: list[str], option: str = "--help") -> str:
     with pytest.raises(SystemExit) as ended:
         main([*words, option])
     assert ended.value.code == 0
@@ -45,9 +45,9 @@ def walked(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     """Every command, groups too, with its help."""
     found = {}
     for name in COMMANDS:
-        found[name] = told(capsys, [name])
+        found[name] = reported(capsys, [name])
         for inner in commands_in(found[name]):
-            found[f"{name} {inner}"] = told(capsys, [name, inner])
+            found[f"{name} {inner}"] = reported(capsys, [name, inner])
     return found
 
 
@@ -59,8 +59,8 @@ def option_rows(text: str) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_says_what_a_new_user_asks(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, [name])
-    leaves = [([name, inner], told(capsys, [name, inner])) for inner in commands_in(text)] or [([name], text)]
+    text = reported(capsys, [name])
+    leaves = [([name, inner], reported(capsys, [name, inner])) for inner in commands_in(text)] or [([name], text)]
     for words, found in leaves:
         flat = " ".join(found.split())
         command = " ".join(words)
@@ -75,8 +75,8 @@ def test_help_says_what_a_new_user_asks(name: str, capsys: pytest.CaptureFixture
 
 
 def test_every_command_is_walked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands_in(told(capsys, [])) == list(COMMANDS)
-    assert set(commands_in(told(capsys, ["topics"]))) == {"list", "describe", "create", "alter", "delete"}
+    assert commands_in(reported(capsys, [])) == list(COMMANDS)
+    assert set(commands_in(reported(capsys, ["topics"]))) == {"list", "describe", "create", "alter", "delete"}
     assert len(walked(capsys)) > 40
 
 
@@ -96,7 +96,7 @@ def test_all_commands_have_one_style(capsys: pytest.CaptureFixture[str]) -> None
             assert re.findall(r"\b(?:Status|Example): ", text) == [], command
         assert text.startswith(f"Usage: fencepost {command} "), command
         assert option_rows(text)["--help"] == ("-h, --help", "Show this message and exit."), command
-        assert told(capsys, command.split(), "-h") == text
+        assert reported(capsys, command.split(), "-h") == text
 
 
 def test_every_exit_status_is_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +114,7 @@ def test_every_exit_status_is_in_the_table(capsys: pytest.CaptureFixture[str]) -
 
 def test_help_has_no_types_of_python(capsys: pytest.CaptureFixture[str]) -> None:
     pattern = r"<[^>]*>|\bx?[<>]=|\b(?:INTEGER|FLOAT|BOOLEAN|LIST)\b|RANGE|\{[^}]*\}|\bNone\b|True|False"
-    for command, text in {"": told(capsys, []), **walked(capsys)}.items():
+    for command, text in {"": reported(capsys, []), **walked(capsys)}.items():
         assert re.findall(pattern, text.partition("\nExample:")[0]) == [], command
 
 
@@ -137,9 +137,9 @@ def test_help_is_as_wide_as_the_terminal(
     every = ["", *walked(capsys)]
     monkeypatch.setenv("COLUMNS", str(columns))
     for command in every:
-        widest = max(told(capsys, command.split()).splitlines(), key=len)
+        widest = max(reported(capsys, command.split()).splitlines(), key=len)
         assert len(widest) <= columns, f"{command}: {widest}"
-    assert max(map(len, told(capsys, ["transactions", "find-hanging"]).splitlines())) > columns - 20
+    assert max(map(len, reported(capsys, ["transactions", "find-hanging"]).splitlines())) > columns - 20
 
 
 @pytest.mark.parametrize("columns", ["1", "0", "-5", "many"])

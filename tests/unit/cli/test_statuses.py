@@ -95,9 +95,9 @@ def prepared(folder: Path) -> Path:
 
 
 def started(name: str, folder: Path, *more: str, stdout: str = "") -> CommandRun:
-    place = folder / name.replace(" ", "-")
-    place.mkdir()
-    return CommandRun([*name.split(), *LINES[name].split(), *more], prepared(place), stdout)
+    directory = folder / name.replace(" ", "-")
+    directory.mkdir()
+    return CommandRun([*name.split(), *LINES[name].split(), *more], prepared(directory), stdout)
 
 
 def reason_of(name: str, run: RunResult) -> str:

@@ -34,7 +34,7 @@ from tests.unit.client.scripted import Runtime, ScriptedBroker, ScriptedStream, 
 
 OFFERED = {1: (4, 17), 2: (1, 11), 8: (2, 9), 9: (1, 9), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 23: (2, 4)}
 TOPIC = "t"
-PLACE = TopicPartition(TOPIC, 0)
+PARTITION = TopicPartition(TOPIC, 0)
 
 
 def offsets_answer(request: Any, found: Callable[[Any], Mapping[str, int]]) -> list_offsets.ListOffsetsResponse:
@@ -181,8 +181,8 @@ class ScriptedConsumerBroker(ScriptedBroker):
         return leave_group.LeaveGroupResponse()
 
     def answer_14(self, version: int, request: Any) -> Any:
-        places = [TopicPartition(TOPIC, n) for n in range(self.partitions)]
-        return sync_group.SyncGroupResponse(assignment=encode_assignment(places))
+        partitions = [TopicPartition(TOPIC, n) for n in range(self.partitions)]
+        return sync_group.SyncGroupResponse(assignment=encode_assignment(partitions))
 
     def answer_23(self, version: int, request: Any) -> Any:
         """Answer OffsetForLeaderEpoch: an epoch ends at the first batch of a later epoch."""

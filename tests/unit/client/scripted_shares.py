@@ -27,7 +27,7 @@ from tests.unit.client.scripted_consumer import HostedRuntime, ScriptedConsumerB
 TOPIC, STORAGE_ERROR = "t", 56
 
 
-PLACE = TopicPartition(TOPIC, 0)
+PARTITION = TopicPartition(TOPIC, 0)
 
 
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
@@ -84,11 +84,11 @@ class ShareBroker(ScriptedConsumerBroker):
             data.acquired_records = [
                 share_fetch.AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
             ]
-        told = [data] if data.records or acknowledged else []
-        self.hold_ms = 0 if told else request.max_wait_ms
+        reported = [data] if data.records or acknowledged else []
+        self.hold_ms = 0 if reported else request.max_wait_ms
         return share_fetch.ShareFetchResponse(
             acquisition_lock_timeout_ms=30_000,
-            responses=[share_fetch.ShareFetchableTopicResponse(topic_id=topic_id(TOPIC), partitions=told)],
+            responses=[share_fetch.ShareFetchableTopicResponse(topic_id=topic_id(TOPIC), partitions=reported)],
         )
 
     def answer_79(self, version: int, request: Any) -> Any:
@@ -137,10 +137,10 @@ Told = list[tuple[list[int], type | None]]
 
 def finding_text(core: ShareConsumerCore) -> Told:
     """Return the list that a new acknowledgement callback fills, in order: offsets, and the class of the error."""
-    told: Told = []
+    reported: Told = []
 
     def callback(offsets: Mapping[TopicPartition, list[int]], error: KafkaError | None) -> None:
-        told.extend((each, None if error is None else type(error)) for each in offsets.values())
+        reported.extend((each, None if error is None else type(error)) for each in offsets.values())
 
     core.set_acknowledgement_callback(callback)
-    return told
+    return reported

@@ -74,17 +74,19 @@ class Forgetful(Stamp):
 
 def test_interceptors_in_their_order() -> None:
     first, broken, second = Stamp("first"), DeafAndDumb("broken"), Stamp("second")
-    told: list[Any] = []
+    reported: list[Any] = []
 
     async def body(world: World) -> None:
         producer = world.producer(interceptors=[first, broken, second])
-        sent = producer.append("t", b"v", b"k", on_delivery=lambda error, metadata: told.append((error, metadata)))
+        sent = producer.append("t", b"v", b"k", on_delivery=lambda error, metadata: reported.append((error, metadata)))
         assert (await world.outcome(sent)).offset == 0
         world.broker.refuse_produce(10)
         refused = await world.outcome(producer.append("t", b"too large"))
         assert isinstance(refused, ProduceFailedError)
         with pytest.raises(RecordRejectedError):
-            producer.append("t", b"x" * 2_000_000, on_delivery=lambda error, metadata: told.append((error, metadata)))
+            producer.append(
+                "t", b"x" * 2_000_000, on_delivery=lambda error, metadata: reported.append((error, metadata))
+            )
         await producer.close()
 
     run(body)
@@ -97,7 +99,7 @@ def test_interceptors_in_their_order() -> None:
             (True, False),
         ]
         assert one.closed == 1
-    assert len(told) == 1
+    assert len(reported) == 1
 
 
 @pytest.mark.parametrize("bad", [Failing("failing"), Forgetful("forgetful")])

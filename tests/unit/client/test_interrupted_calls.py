@@ -57,16 +57,16 @@ def _watched() -> Iterator[None]:
 
 
 @pytest.fixture
-def place(bootstrap_servers: str) -> fencepost.TopicPartition:
+def tp(bootstrap_servers: str) -> fencepost.TopicPartition:
     topic = f"interrupted-{uuid.uuid4().hex[:8]}"
     calls.fill(bootstrap_servers, topic, 1_500)
     return fencepost.TopicPartition(topic, 0)
 
 
 @pytest.fixture
-def consumer(bootstrap_servers: str, place: fencepost.TopicPartition) -> Iterator[fencepost.Consumer]:
-    with fencepost.Consumer(bootstrap_servers, group_id=place.topic, auto_offset_reset="earliest") as one:
-        one.assign([place])
+def consumer(bootstrap_servers: str, tp: fencepost.TopicPartition) -> Iterator[fencepost.Consumer]:
+    with fencepost.Consumer(bootstrap_servers, group_id=tp.topic, auto_offset_reset="earliest") as one:
+        one.assign([tp])
         yield one
 
 
@@ -224,7 +224,7 @@ CHEAP = {"closed", "core", "metrics", "producer_id", "producer_epoch"}
 @pytest.mark.parametrize("error", [TimeoutError, KeyboardInterrupt])
 @pytest.mark.parametrize("method", POLLS)
 def test_a_poll_that_raises_has_handed_out_nothing_and_one_that_returns_everything(
-    consumer: fencepost.Consumer, place: fencepost.TopicPartition, method: str, error: type[BaseException], seed: int
+    consumer: fencepost.Consumer, tp: fencepost.TopicPartition, method: str, error: type[BaseException], seed: int
 ) -> None:
     chance, ledger, at, struck = random.Random(seed), Ledger(), 0, 0
     while at < MOST_POINTS:
@@ -232,7 +232,7 @@ def test_a_poll_that_raises_has_handed_out_nothing_and_one_that_returns_everythi
         struck += strikes.struck
         if not isinstance(outcome, BaseException):
             ledger.take(outcome)
-        ledger.check(consumer.positions()[place].offset if place in consumer.positions() else 0)
+        ledger.check(consumer.positions()[tp].offset if tp in consumer.positions() else 0)
         if not strikes.struck:
             break
         at += chance.randrange(1, 8)
@@ -243,7 +243,7 @@ def test_a_poll_that_raises_has_handed_out_nothing_and_one_that_returns_everythi
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_iteration_that_raises_gives_what_is_left_later(
-    consumer: fencepost.Consumer, place: fencepost.TopicPartition, seed: int
+    consumer: fencepost.Consumer, tp: fencepost.TopicPartition, seed: int
 ) -> None:
     chance, ledger, at, struck = random.Random(seed), Ledger(), 0, 0
     while at < MOST_POINTS:
@@ -256,7 +256,7 @@ def test_an_iteration_that_raises_gives_what_is_left_later(
 
         strikes, _ = calls.struck(take, at, calls.raising(TimeoutError))
         struck += strikes.struck
-        ledger.check(consumer.positions()[place].offset if place in consumer.positions() else 0)
+        ledger.check(consumer.positions()[tp].offset if tp in consumer.positions() else 0)
         if not strikes.struck:
             break
         at += chance.randrange(1, 12)
@@ -266,7 +266,7 @@ def test_an_iteration_that_raises_gives_what_is_left_later(
 
 
 def test_a_record_of_next_is_returned_or_comes_again(
-    consumer: fencepost.Consumer, place: fencepost.TopicPartition
+    consumer: fencepost.Consumer, tp: fencepost.TopicPartition
 ) -> None:
     ledger, struck = Ledger(), 0
     for _ in range(60):
@@ -275,7 +275,7 @@ def test_a_record_of_next_is_returned_or_comes_again(
             struck += strikes.struck
             if not isinstance(outcome, BaseException):
                 ledger.take([outcome])
-            ledger.check(consumer.positions()[place].offset if place in consumer.positions() else 0)
+            ledger.check(consumer.positions()[tp].offset if tp in consumer.positions() else 0)
             if not strikes.struck:
                 break
             ledger.take([consumer.__next__()])
@@ -286,15 +286,15 @@ def test_a_record_of_next_is_returned_or_comes_again(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_commit_in_a_signal_handler_covers_what_polls_have_returned(
-    consumer: fencepost.Consumer, place: fencepost.TopicPartition, seed: int
+    consumer: fencepost.Consumer, tp: fencepost.TopicPartition, seed: int
 ) -> None:
     chance, ledger, at = random.Random(seed), Ledger(), 0
     committed: list[int] = []
 
     def commit() -> None:
         consumer.commit()
-        found = consumer.committed([place])
-        committed.append(found[place].offset if place in found else 0)
+        found = consumer.committed([tp])
+        committed.append(found[tp].offset if tp in found else 0)
 
     while at < MOST_POINTS:
         before = len(ledger.given)
@@ -303,13 +303,13 @@ def test_a_commit_in_a_signal_handler_covers_what_polls_have_returned(
             break
         assert committed[-1] == before, f"point {at}"
         ledger.take(outcome)
-        ledger.check(consumer.positions()[place].offset)
+        ledger.check(consumer.positions()[tp].offset)
         at += chance.randrange(4, 20)
     assert len(committed) > 5
 
 
 def test_a_commit_in_a_signal_handler_while_the_poll_gets_its_records(
-    consumer: fencepost.Consumer, place: fencepost.TopicPartition, bootstrap_servers: str
+    consumer: fencepost.Consumer, tp: fencepost.TopicPartition, bootstrap_servers: str
 ) -> None:
     """The poll's end comes while the handler's own call waits: each has its own."""
     ledger = Ledger()
@@ -322,11 +322,11 @@ def test_a_commit_in_a_signal_handler_while_the_poll_gets_its_records(
         handled.set()
         consumed = consumer.metrics()["records_consumed_total"]
         with fencepost.Producer(bootstrap_servers) as producer:
-            producer.send(place.topic, b"1500", partition=0).result(60)
+            producer.send(tp.topic, b"1500", partition=0).result(60)
         while consumer.metrics()["records_consumed_total"] == consumed:
             pass
         consumer.commit()
-        committed.append(consumer.committed([place])[place].offset)
+        committed.append(consumer.committed([tp])[tp].offset)
 
     polls = consumer.metrics()["polls_total"]
     main = threading.get_ident()
@@ -348,10 +348,10 @@ def test_a_commit_in_a_signal_handler_while_the_poll_gets_its_records(
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert committed == [1_500]
-    ledger.check(consumer.positions()[place].offset)
+    ledger.check(consumer.positions()[tp].offset)
 
 
-def test_a_poll_inside_of_a_poll_is_refused(consumer: fencepost.Consumer, place: fencepost.TopicPartition) -> None:
+def test_a_poll_inside_of_a_poll_is_refused(consumer: fencepost.Consumer, tp: fencepost.TopicPartition) -> None:
     ledger, refused = Ledger(), 0
 
     def poll() -> None:
@@ -364,13 +364,11 @@ def test_a_poll_inside_of_a_poll_is_refused(consumer: fencepost.Consumer, place:
     for at in range(0, 90, 3):
         _, outcome = calls.struck(lambda: consumer.poll(LONG_MS, 3), at, poll)
         ledger.take(outcome)
-        ledger.check(consumer.positions()[place].offset)
+        ledger.check(consumer.positions()[tp].offset)
     assert refused
 
 
-def test_a_close_in_a_signal_handler_ends_the_poll(
-    consumer: fencepost.Consumer, place: fencepost.TopicPartition
-) -> None:
+def test_a_close_in_a_signal_handler_ends_the_poll(consumer: fencepost.Consumer, tp: fencepost.TopicPartition) -> None:
     ledger = Ledger()
     read_on(consumer, ledger, 1_500)
     strikes, outcome = calls.struck(lambda: consumer.poll(LONG_MS), 12, consumer.close)
@@ -395,18 +393,18 @@ ASYNC_POLLS: dict[str, Callable[[fencepost.AsyncConsumer], Any]] = {
 }
 
 
-async def assigned(bootstrap_servers: str, place: fencepost.TopicPartition) -> fencepost.AsyncConsumer:
-    consumer = fencepost.AsyncConsumer(bootstrap_servers, group_id=place.topic, auto_offset_reset="earliest")
-    await consumer.assign([place])
+async def assigned(bootstrap_servers: str, tp: fencepost.TopicPartition) -> fencepost.AsyncConsumer:
+    consumer = fencepost.AsyncConsumer(bootstrap_servers, group_id=tp.topic, auto_offset_reset="earliest")
+    await consumer.assign([tp])
     return consumer
 
 
 @pytest.mark.parametrize("method", ASYNC_POLLS)
 def test_a_poll_cancelled_at_any_step_has_handed_out_nothing(
-    bootstrap_servers: str, place: fencepost.TopicPartition, method: str
+    bootstrap_servers: str, tp: fencepost.TopicPartition, method: str
 ) -> None:
     async def main() -> None:
-        consumer, ledger, cut = await assigned(bootstrap_servers, place), Ledger(), 0
+        consumer, ledger, cut = await assigned(bootstrap_servers, tp), Ledger(), 0
         ledger.take(await consumer.poll(LONG_MS, 1))
         for steps in [*range(30), *range(30)]:
             task = asyncio.ensure_future(ASYNC_POLLS[method](consumer))
@@ -417,21 +415,21 @@ def test_a_poll_cancelled_at_any_step_has_handed_out_nothing(
                 ledger.take(await task)
             except asyncio.CancelledError:
                 cut += 1
-            ledger.check(consumer.positions()[place].offset)
+            ledger.check(consumer.positions()[tp].offset)
         assert cut > 1
         while len(ledger.given) < 1_500:
             ledger.take(await consumer.poll(5_000))
-        ledger.check(consumer.positions()[place].offset)
+        ledger.check(consumer.positions()[tp].offset)
         await consumer.close()
 
     asyncio.run(main())
 
 
 def test_a_cancelled_poll_touches_nothing_that_another_has(
-    bootstrap_servers: str, place: fencepost.TopicPartition
+    bootstrap_servers: str, tp: fencepost.TopicPartition
 ) -> None:
     async def main() -> None:
-        consumer, ledger = await assigned(bootstrap_servers, place), Ledger()
+        consumer, ledger = await assigned(bootstrap_servers, tp), Ledger()
         ledger.take(await consumer.poll(LONG_MS, 1))
         first = asyncio.create_task(consumer.poll(5_000, 1))
         second = asyncio.create_task(consumer.poll(5_000, 1))
@@ -444,7 +442,7 @@ def test_a_cancelled_poll_touches_nothing_that_another_has(
                 assert isinstance(outcome, (asyncio.CancelledError, UsageError))
         while len(ledger.given) < 1_500:
             ledger.take(await consumer.poll(5_000))
-        ledger.check(consumer.positions()[place].offset)
+        ledger.check(consumer.positions()[tp].offset)
         await consumer.close()
 
     asyncio.run(main())
@@ -452,12 +450,12 @@ def test_a_cancelled_poll_touches_nothing_that_another_has(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_tasks_with_time_limits_that_share_a_consumer(
-    bootstrap_servers: str, place: fencepost.TopicPartition, seed: int
+    bootstrap_servers: str, tp: fencepost.TopicPartition, seed: int
 ) -> None:
     chance = random.Random(seed)
 
     async def main() -> None:
-        consumer, ledger = await assigned(bootstrap_servers, place), Ledger()
+        consumer, ledger = await assigned(bootstrap_servers, tp), Ledger()
         refused = cut = 0
 
         async def worker() -> None:
@@ -480,16 +478,16 @@ def test_tasks_with_time_limits_that_share_a_consumer(
         assert refused
         assert cut
         ledger.given.sort()  # a worker may come to its records after the next worker to its own
-        ledger.check(consumer.positions()[place].offset)
+        ledger.check(consumer.positions()[tp].offset)
         await consumer.close()
 
     asyncio.run(main())
 
 
-def test_a_transaction_block_keeps_other_tasks_out(bootstrap_servers: str, place: fencepost.TopicPartition) -> None:
+def test_a_transaction_block_keeps_other_tasks_out(bootstrap_servers: str, tp: fencepost.TopicPartition) -> None:
     async def main() -> None:
-        consumer = await assigned(bootstrap_servers, place)
-        async with consumer, fencepost.AsyncProducer(bootstrap_servers, transactional_id=place.topic) as producer:
+        consumer = await assigned(bootstrap_servers, tp)
+        async with consumer, fencepost.AsyncProducer(bootstrap_servers, transactional_id=tp.topic) as producer:
             await producer.init_transactions()
 
             async def other() -> object:
@@ -500,14 +498,14 @@ def test_a_transaction_block_keeps_other_tasks_out(bootstrap_servers: str, place
                 with pytest.raises(UsageError, match="in a transaction\\(\\) block"):
                     await asyncio.create_task(other())
                 assert [int(record.value or b"") for record in first] == [0]
-            assert (await consumer.committed([place]))[place].offset == 1
+            assert (await consumer.committed([tp]))[tp].offset == 1
             assert [int(record.value or b"") for record in await asyncio.create_task(consumer.poll(5_000, 1))] == [1]
 
     asyncio.run(main())
 
 
 def test_a_transaction_block_keeps_other_threads_out(
-    consumer: fencepost.Consumer, bootstrap_servers: str, place: fencepost.TopicPartition
+    consumer: fencepost.Consumer, bootstrap_servers: str, tp: fencepost.TopicPartition
 ) -> None:
     refusals: list[BaseException] = []
 
@@ -517,7 +515,7 @@ def test_a_transaction_block_keeps_other_threads_out(
         except UsageError as error:
             refusals.append(error)
 
-    with fencepost.Producer(bootstrap_servers, transactional_id=place.topic) as producer:
+    with fencepost.Producer(bootstrap_servers, transactional_id=tp.topic) as producer:
         producer.init_transactions()
         with producer.transaction(consumer):
             assert len(consumer.poll(LONG_MS, 1)) == 1
@@ -525,32 +523,30 @@ def test_a_transaction_block_keeps_other_threads_out(
             thread.start()
             thread.join()
     assert "in a transaction() block" in str(refusals[0])
-    assert consumer.committed([place])[place].offset == 1
+    assert consumer.committed([tp])[tp].offset == 1
     other()
     assert len(refusals) == 1
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_closing_lets_the_listener_commit(
-    bootstrap_servers: str, place: fencepost.TopicPartition, protocol: str
-) -> None:
+def test_closing_lets_the_listener_commit(bootstrap_servers: str, tp: fencepost.TopicPartition, protocol: str) -> None:
     async def main() -> None:
         consumer = fencepost.AsyncConsumer(
-            bootstrap_servers, group_id=place.topic, auto_offset_reset="earliest", group_protocol=protocol
+            bootstrap_servers, group_id=tp.topic, auto_offset_reset="earliest", group_protocol=protocol
         )
 
         class Commit(fencepost.RebalanceListener):
             async def on_partitions_revoked(self, partitions: list[fencepost.TopicPartition]) -> None:
                 await consumer.commit()
 
-        await consumer.subscribe([place.topic], Commit())
+        await consumer.subscribe([tp.topic], Commit())
         given = 0
         while given < 1_500:
             given += len(await consumer.poll(5_000))
         await consumer.close()
         assert consumer.closed
         with fencepost.Admin(bootstrap_servers) as admin:
-            assert admin.group_offsets(place.topic)[place].offset == 1_500
+            assert admin.group_offsets(tp.topic)[tp].offset == 1_500
 
     asyncio.run(main())
 

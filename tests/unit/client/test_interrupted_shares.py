@@ -105,7 +105,7 @@ def test_calls_that_raise_are_repeated(bootstrap_servers: str, topic: str, error
     """An application that repeats what was interrupted loses nothing and is told nothing wrong."""
     given: Counter[int] = Counter()
     struck: Counter[str] = Counter()
-    place = fencepost.TopicPartition(topic, 0)
+    partition = fencepost.TopicPartition(topic, 0)
     with member(bootstrap_servers, topic, "explicit") as consumer:
         for at in range(120):
             records = consumer.poll(PATIENCE_MS, 2)
@@ -120,7 +120,7 @@ def test_calls_that_raise_are_repeated(bootstrap_servers: str, topic: str, error
             struck["commit"] += strikes.struck
             if strikes.struck:
                 outcome = consumer.commit()
-            assert outcome in ({place: None}, {}), f"{at}: {outcome!r}"
+            assert outcome in ({partition: None}, {}), f"{at}: {outcome!r}"
     assert min(struck["acknowledge"], struck["commit"]) > 20, struck
     assert set(given.values()) == {1}, "a record was given twice"
     assert not given & left_over(bootstrap_servers, topic, given), "an accepted record came again"

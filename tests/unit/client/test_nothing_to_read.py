@@ -53,11 +53,11 @@ def test_poll_after_the_end_of_a_subscription(consumer: fencepost.Consumer, end:
 
 def test_an_empty_subscription_leaves_the_group(consumer: fencepost.Consumer, broker: fencepost.Broker) -> None:
     """With the listener told, as unsubscribe() does."""
-    told: list[str] = []
+    reported: list[str] = []
 
     class Listener(fencepost.RebalanceListener):
         def on_partitions_revoked(self, partitions: list[fencepost.TopicPartition]) -> None:
-            told.append("revoked")
+            reported.append("revoked")
 
     topic = f"t-{uuid.uuid4().hex[:8]}"
     with fencepost.Admin(broker.bootstrap_servers) as admin:
@@ -66,7 +66,7 @@ def test_an_empty_subscription_leaves_the_group(consumer: fencepost.Consumer, br
         while not consumer.assignment():
             consumer.poll(100)
         consumer.subscribe([])
-        assert told == ["revoked"]
+        assert reported == ["revoked"]
         assert admin.describe_group(consumer.group_metadata().group_id).members == ()
     consumer.subscribe([topic])
     consumer.poll(0)

@@ -113,20 +113,20 @@ def test_the_largest_numbers_can_be_sent(servers: str, client_type: Any) -> None
         settings["group_id"] = "g"
 
     async def main() -> list[str | None]:
-        told = []
+        reported = []
         for name, arguments in largest_uses(client_type):
             await have_topic(servers)
             client = client_type(servers, **settings)
             if client_type is fencepost.AsyncConsumer and name not in ("subscribe", "assign"):
                 await client.assign([("text", 0)])
-            told.append(await outcome(client, name, arguments))
+            reported.append(await outcome(client, name, arguments))
             with contextlib.suppress(KafkaError):
                 await client.close(timeout_ms=0)
-        return told
+        return reported
 
-    told = asyncio.run(main())
-    assert len(told) >= 3
-    assert [one for one in told if one] == []
+    reported = asyncio.run(main())
+    assert len(reported) >= 3
+    assert [one for one in reported if one] == []
 
 
 def test_a_number_that_does_not_fit_is_seen(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +136,6 @@ def test_a_number_that_does_not_fit_is_seen(servers: str, monkeypatch: pytest.Mo
             monkeypatch.setattr(admin._core.cluster, "server_timeout_ms", lambda _: 2**31)
             return await outcome(admin, "list_offsets", {"wanted": {("text", 0): -1}})
 
-    told = asyncio.run(main())
-    assert told is not None
-    assert "cannot be encoded" in told
+    reported = asyncio.run(main())
+    assert reported is not None
+    assert "cannot be encoded" in reported

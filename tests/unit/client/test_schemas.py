@@ -167,10 +167,10 @@ def test_asynchronous_serializers_are_refused(servers: str) -> None:
 
 
 def test_any_callable_will_do(servers: str) -> None:
-    told: list[Context] = []
+    reported: list[Context] = []
 
     def to_json(value: object, context: Context) -> bytes:
-        told.append(context)
+        reported.append(context)
         return json.dumps(value).encode()
 
     async def both_ways() -> object:
@@ -183,4 +183,4 @@ def test_any_callable_will_do(servers: str) -> None:
             return decoder.decode((await consumer.poll(10_000))[0]).value
 
     assert asyncio.run(both_ways()) == [1, 2]
-    assert told == [Context("async", "value", None)]
+    assert reported == [Context("async", "value", None)]

@@ -416,10 +416,10 @@ def test_settings_of_other_clients_that_cannot_matter_are_left_out_with_a_warnin
     }
     config = ConsumerConfig.from_dotted({**foreign, "metadata.broker.list": "h:1", "socket.timeout.ms": "5000"})
     assert (config.bootstrap_servers, config.request_timeout_ms) == ("h:1", 5000)
-    told = [one.getMessage() for one in caplog.records]
-    assert len(told) == len(foreign)
+    reported = [one.getMessage() for one in caplog.records]
+    assert len(reported) == len(foreign)
     for name in foreign:
-        assert any(f"setting {name} has no effect" in one for one in told)
+        assert any(f"setting {name} has no effect" in one for one in reported)
 
 
 @pytest.mark.parametrize(

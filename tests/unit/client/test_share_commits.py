@@ -12,7 +12,7 @@ from fencepost.errors import (
 )
 from tests.unit.client.scripted import World, run
 from tests.unit.client.scripted_shares import (
-    PLACE,
+    PARTITION,
     RENEW,
     ShareBroker,
     finding_text,
@@ -28,7 +28,7 @@ def test_a_commit_tells_nothing_of_what_an_earlier_poll_has_sent() -> None:
 
     async def main(world: World) -> None:
         core = await subscribed(world)
-        told = finding_text(core)
+        reported = finding_text(core)
         (record,) = await polled(core)
         core.acknowledge(record)
         broker.code, broker.waiting = 121, [(0, [b"a"], 2)]
@@ -36,8 +36,8 @@ def test_a_commit_tells_nothing_of_what_an_earlier_poll_has_sent() -> None:
         assert again.delivery_count == 2
         broker.code = 0
         core.acknowledge(again)
-        assert await core.commit() == {PLACE: None}
-        assert told == [([0], InvalidRecordStateError), ([0], None)]
+        assert await core.commit() == {PARTITION: None}
+        assert reported == [([0], InvalidRecordStateError), ([0], None)]
 
     run(main, broker)
 
@@ -48,7 +48,7 @@ def test_a_commit_tells_nothing_of_an_earlier_commit_async() -> None:
 
     async def main(world: World) -> None:
         core = await subscribed(world)
-        told = finding_text(core)
+        reported = finding_text(core)
         first, second = await polled(core)
         broker.code = 121
         core.acknowledge(first)
@@ -56,8 +56,8 @@ def test_a_commit_tells_nothing_of_an_earlier_commit_async() -> None:
         await world.runtime.sleep_ms(100)
         broker.code = 0
         core.acknowledge(second)
-        assert await core.commit() == {PLACE: None}
-        assert told == [([0], InvalidRecordStateError), ([1], None)]
+        assert await core.commit() == {PARTITION: None}
+        assert reported == [([0], InvalidRecordStateError), ([1], None)]
 
     run(main, broker)
 
@@ -68,7 +68,7 @@ def test_a_commit_waits_for_a_commit_async_that_is_not_answered_and_tells_only_o
 
     async def main(world: World) -> None:
         core = await subscribed(world)
-        told = finding_text(core)
+        reported = finding_text(core)
         first, second = await polled(core)
         codes = iter([121, 0])
         answer = broker.answer_79
@@ -81,8 +81,8 @@ def test_a_commit_waits_for_a_commit_async_that_is_not_answered_and_tells_only_o
         core.acknowledge(first)
         core.commit_async()
         core.acknowledge(second)
-        assert await core.commit() == {PLACE: None}
-        assert told == [([0], InvalidRecordStateError), ([1], None)]
+        assert await core.commit() == {PARTITION: None}
+        assert reported == [([0], InvalidRecordStateError), ([1], None)]
 
     run(main, broker)
 
@@ -98,10 +98,10 @@ def test_a_renewal_that_failed_is_not_told_of_a_later_accept() -> None:
         core.acknowledge(second)
         broker.code = 121
         refused = await core.commit()
-        assert isinstance(refused[PLACE], InvalidRecordStateError)
+        assert isinstance(refused[PARTITION], InvalidRecordStateError)
         broker.code = 0
         core.acknowledge(first)
-        assert await core.commit() == {PLACE: None}
+        assert await core.commit() == {PARTITION: None}
 
     run(main, broker)
 
@@ -112,7 +112,7 @@ def test_a_commit_whose_time_was_over_leaves_its_outcome_to_the_callback() -> No
 
     async def main(world: World) -> None:
         core = await subscribed(world)
-        told = finding_text(core)
+        reported = finding_text(core)
         first, second = await polled(core)
         core.acknowledge(first)
         broker.code = 121
@@ -122,7 +122,7 @@ def test_a_commit_whose_time_was_over_leaves_its_outcome_to_the_callback() -> No
         await world.runtime.sleep_ms(100)
         broker.code = 0
         core.acknowledge(second)
-        assert await core.commit() == {PLACE: None}
-        assert told == [([0], InvalidRecordStateError), ([1], None)]
+        assert await core.commit() == {PARTITION: None}
+        assert reported == [([0], InvalidRecordStateError), ([1], None)]
 
     run(main, broker)

@@ -34,7 +34,7 @@ from tests.unit.client.scripted import World, cut, run, topic_id
 from tests.unit.client.scripted_consumer import HostedRuntime
 from tests.unit.client.scripted_shares import (
     ACCEPT,
-    PLACE,
+    PARTITION,
     REJECT,
     RELEASE,
     RENEW,
@@ -59,7 +59,7 @@ def test_epochs_count_the_requests_of_a_session() -> None:
         core = await subscribed(world)
         for record in await polled(core):
             core.acknowledge(record)
-        assert await core.commit() == {PLACE: None}
+        assert await core.commit() == {PARTITION: None}
         await core.close()
 
     run(main, broker)
@@ -133,11 +133,11 @@ def test_a_lost_answer_is_told_and_not_asked_again() -> None:
         core.acknowledge(first)
         broker.scripts[79] = [cut]
         results = await core.commit()
-        error = results[PLACE]
+        error = results[PARTITION]
         assert error is not None and error.may_have_taken_effect
         core.acknowledge(second)
         results = await core.commit()
-        assert isinstance(results[PLACE], InvalidRecordStateError)
+        assert isinstance(results[PARTITION], InvalidRecordStateError)
         assert len(broker.asked(79)) == 1
         with pytest.raises(UsageError, match="not in hand"):
             core.acknowledge(second)
@@ -165,7 +165,7 @@ def test_a_session_that_is_gone_is_begun_anew(code: int) -> None:
         with pytest.raises(UsageError, match="not in hand"):
             core.acknowledge(record)
         core.acknowledge(again)
-        assert await core.commit() == {PLACE: None}  # the poll has sent the other one
+        assert await core.commit() == {PARTITION: None}  # the poll has sent the other one
         assert broker.said == {0: ACCEPT}
 
     run(main, broker)
@@ -175,19 +175,19 @@ def test_a_lock_that_is_over_is_told_by_partition_and_to_the_callback() -> None:
     broker = ShareBroker()
     broker.waiting = [(5, [b"a", b"b"], 1)]
     broker.code = 121
-    told: list[tuple[Mapping[TopicPartition, list[int]], KafkaError | None]] = []
+    reported: list[tuple[Mapping[TopicPartition, list[int]], KafkaError | None]] = []
 
     async def main(world: World) -> None:
         core = await subscribed(world)
-        core.set_acknowledgement_callback(lambda offsets, error: told.append((offsets, error)))
+        core.set_acknowledgement_callback(lambda offsets, error: reported.append((offsets, error)))
         for record in await polled(core):
             core.acknowledge(record, REJECT)
         results = await core.commit()
-        assert isinstance(results[PLACE], InvalidRecordStateError)
+        assert isinstance(results[PARTITION], InvalidRecordStateError)
         assert await core.commit() == {}
 
     run(main, broker)
-    assert [(offsets, type(error)) for offsets, error in told] == [({PLACE: [5, 6]}, InvalidRecordStateError)]
+    assert [(offsets, type(error)) for offsets, error in reported] == [({PARTITION: [5, 6]}, InvalidRecordStateError)]
 
 
 def test_a_callback_that_raises_hides_no_other_outcome() -> None:
@@ -240,7 +240,7 @@ def test_renewing_goes_by_itself_and_leaves_the_record_in_hand() -> None:
         assert await core.commit() == {}  # the poll has sent both
         assert broker.said == {0: RENEW, 1: ACCEPT}
         core.acknowledge(first)
-        assert await core.commit() == {PLACE: None}
+        assert await core.commit() == {PARTITION: None}
 
     run(main, broker)
     assert [request.is_renew_ack for request in broker.asked(79)] == [True, False]
@@ -258,9 +258,9 @@ def test_a_broker_that_cannot_renew() -> None:
         (record,) = await polled(core)
         core.acknowledge(record, RENEW)
         results = await core.commit()
-        assert isinstance(results[PLACE], UnsupportedVersionError)
+        assert isinstance(results[PARTITION], UnsupportedVersionError)
         core.acknowledge(record)
-        assert await core.commit() == {PLACE: None}
+        assert await core.commit() == {PARTITION: None}
 
     run(main, broker)
 
@@ -275,7 +275,7 @@ def test_a_fenced_member_joins_again_and_may_acknowledge_what_it_has() -> None:
         broker.scripts[76] = [lambda version, request: ShareGroupHeartbeatResponse(error_code=110)]
         await world.runtime.sleep_ms(6_000)
         core.acknowledge(record)
-        assert await core.commit() == {PLACE: None}
+        assert await core.commit() == {PARTITION: None}
 
     run(main, broker)
     assert [request.member_epoch for request in broker.asked(76)][:3] == [0, 1, 0]
@@ -291,7 +291,7 @@ def test_who_does_not_poll_leaves_until_the_next_poll() -> None:
         assert [request.member_epoch for request in broker.asked(76)][-1] == -1
         assert core.assignment() == []
         await core.poll(1_000)
-        assert core.assignment() == [PLACE]
+        assert core.assignment() == [PARTITION]
 
     run(main, broker)
 
@@ -323,7 +323,7 @@ def test_a_damaged_batch_hides_nothing_behind_it_and_gaps_are_told() -> None:
         share_fetch.AcquiredRecords(first_offset=1, last_offset=3, delivery_count=1),
         share_fetch.AcquiredRecords(first_offset=5, last_offset=5, delivery_count=4),
     ]
-    taken = take(PLACE, b"".join(map(bytes, batches)), acquired, check_crcs=True, max_batch_bytes=2**20)
+    taken = take(PARTITION, b"".join(map(bytes, batches)), acquired, check_crcs=True, max_batch_bytes=2**20)
     assert [(record.offset, record.value, record.delivery_count) for record in taken.records] == [
         (1, b"b", 1),
         (5, b"f", 4),
@@ -410,6 +410,6 @@ def test_refusals_that_last_are_told_and_so_is_their_end(
         assert [record.value for record in found] == [b"a"]
 
     run(main, broker)
-    told = [(one.levelname, one.getMessage()) for one in caplog.records if one.getMessage().startswith(what)]
-    assert [level for level, _ in told] == ["WARNING", "INFO"], caplog.text
-    assert "KAFKA_STORAGE_ERROR (56)" in told[0][1]
+    reported = [(one.levelname, one.getMessage()) for one in caplog.records if one.getMessage().startswith(what)]
+    assert [level for level, _ in reported] == ["WARNING", "INFO"], caplog.text
+    assert "KAFKA_STORAGE_ERROR (56)" in reported[0][1]

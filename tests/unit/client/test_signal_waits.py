@@ -111,10 +111,10 @@ def test_a_consumer_is_interrupted(method: str, servers: str) -> None:
     with fencepost.Admin(servers) as admin:
         admin.create_topics([f"empty-{method}"])
     with fencepost.Consumer(servers, group_id=f"g-{method}") as consumer:
-        place = fencepost.TopicPartition(f"empty-{method}", 0)
-        consumer.assign([place])
+        partition = fencepost.TopicPartition(f"empty-{method}", 0)
+        consumer.assign([partition])
         if method == "fetch_range":
-            interrupted(lambda: list(consumer.fetch_range(place.topic, 0, 0, 1, timeout_ms=LONG_MS)))
+            interrupted(lambda: list(consumer.fetch_range(partition.topic, 0, 0, 1, timeout_ms=LONG_MS)))
         elif method == "iterate":
             interrupted(lambda: next(iter(consumer)))
         else:

@@ -82,8 +82,10 @@ class SlowAssignor(fencepost.PartitionAssignor):
         self, subscriptions: Mapping[str, fencepost.Subscription], partitions: Mapping[str, int]
     ) -> dict[str, fencepost.Assignment]:
         self.other.list_topics()
-        places = [fencepost.TopicPartition(topic, n) for topic, count in partitions.items() for n in range(count)]
-        return {next(iter(subscriptions)): fencepost.Assignment(places)}
+        topic_partitions = [
+            fencepost.TopicPartition(topic, n) for topic, count in partitions.items() for n in range(count)
+        ]
+        return {next(iter(subscriptions)): fencepost.Assignment(topic_partitions)}
 
 
 def test_an_assignor_holds_up_no_other_client(broker: fencepost.Broker) -> None:
@@ -121,9 +123,9 @@ def test_a_slow_consumer_interceptor(broker: fencepost.Broker, caplog: pytest.Lo
         for _ in range(3):
             assert consumer.poll(10_000, 1)
             consumer.commit()
-    told = named(caplog, "interceptor")
-    assert len(told) == 2
-    assert {"on_consume", "on_commit"} == {word for word in ("on_consume", "on_commit") if word in " ".join(told)}
+    reported = named(caplog, "interceptor")
+    assert len(reported) == 2
+    assert {"on_consume", "on_commit"} == {word for word in ("on_consume", "on_commit") if word in " ".join(reported)}
 
 
 def slow_callback(*_: object) -> None:
@@ -193,9 +195,9 @@ def test_a_slow_token_provider(caplog: pytest.LogCaptureFixture, monkeypatch: py
         while takes_ms:
             login._token = None
             await login.conversation(world.runtime, "host", 60_000)
-            told.append(len(named(caplog, "token provider")))
+            reported.append(len(named(caplog, "token provider")))
 
-    login, told = ClientLogin("OAUTHBEARER", token_provider=lambda: OAuthToken("token")), list[int]()
+    login, reported = ClientLogin("OAUTHBEARER", token_provider=lambda: OAuthToken("token")), list[int]()
     takes_ms = [SLOW_PROVIDER_MS, SLOW_PROVIDER_MS, SLOW_PROVIDER_MS - 1]
     run(body)
-    assert told == [0, 1, 1]
+    assert reported == [0, 1, 1]

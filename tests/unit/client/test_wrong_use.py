@@ -280,8 +280,8 @@ def judged(use: Wrong, error: Exception | None) -> str | None:
     """Return the complaint about the error of a wrong use, or None."""
     if not isinstance(error, (TypeError, ConfigurationError, RecordRejectedError)):
         return f"{use.call}({use.parameter}={GIVEN[use.kind]!r}): {error!r}"
-    told = str(error)
-    if use.parameter.removesuffix("s") not in told or not any(one in told for one in shown(GIVEN[use.kind])):
+    reported = str(error)
+    if use.parameter.removesuffix("s") not in reported or not any(one in reported for one in shown(GIVEN[use.kind])):
         return f"{use.call}({use.parameter}={GIVEN[use.kind]!r}) is told obscurely: {error!r}"
     return None
 
@@ -339,8 +339,8 @@ def test_settings_of_the_wrong_kind_are_refused(client_type: type) -> None:
     config_type = client_type._config_type  # type: ignore[attr-defined]
     uses = list(wrong_uses("make", client_type, SETTINGS_TAKE))
     assert len(uses) > 500
-    told = [tried(lambda **settings: config_type.make(settings), use) for use in uses]
-    assert [one for one in told if one] == []
+    reported = [tried(lambda **settings: config_type.make(settings), use) for use in uses]
+    assert [one for one in reported if one] == []
 
 
 def test_the_embedded_broker_refuses_it() -> None:
@@ -369,7 +369,7 @@ def test_deliveries_and_prepared_transactions_refuse_it() -> None:
         }
         uses = [use for name, call in calls.items() for use in wrong_uses(name, call)]
         assert len(uses) > 80
-        assert [told for use in uses if (told := tried(calls[use.call], use))] == []
+        assert [reported for use in uses if (reported := tried(calls[use.call], use))] == []
         assert public_calls(blocking.Delivery) == ["done", "exception", "result"]
         assert public_calls(blocking.BulkDelivery) == ["done", "result"]
         assert public_calls(aio.AsyncDelivery) == public_calls(aio.AsyncBulkDelivery) == ["done"]
@@ -380,10 +380,10 @@ def test_deliveries_and_prepared_transactions_refuse_it() -> None:
 def test_every_public_class_is_looked_at() -> None:
     values = {"AcknowledgeType", "GroupMetadata", "Isolation", "OffsetAndMetadata", "Record", "RecordMetadata"}
     values |= {"Assignment", "OffsetSpec", "SharedRecord", "Subscription", "TopicPartition"}
-    told = {"PartitionAssignor", "RebalanceListener"}  # calls of the application's, not ours
+    reported = {"PartitionAssignor", "RebalanceListener"}  # calls of the application's, not ours
     looked_at = {one.__name__ for both in CLASSES.values() for one in both} | {"Broker", "PreparedTransaction"}
     public = {name for name in fencepost.__all__ if inspect.isclass(getattr(fencepost, name))}
-    assert public == values | told | looked_at
+    assert public == values | reported | looked_at
 
 
 def test_a_parameter_without_a_row_is_seen() -> None:
@@ -403,16 +403,16 @@ def test_what_is_taken_in_silence_or_told_obscurely_is_seen() -> None:
 
 @pytest.mark.parametrize("poll", ["poll", "poll_columns", "poll_arrow"])
 def test_no_records_cannot_be_asked_for(poll: str) -> None:
-    told = "max_records is 0; it must be at least 1"
+    reported = "max_records is 0; it must be at least 1"
     with fencepost.Consumer("127.0.0.1:1") as consumer:
         consumer.assign([fencepost.TopicPartition("t", 0)])
-        with pytest.raises(ConfigurationError, match=told):
+        with pytest.raises(ConfigurationError, match=reported):
             getattr(consumer, poll)(0, max_records=0)
 
     async def body() -> None:
         async with fencepost.AsyncConsumer("127.0.0.1:1") as consumer:
             await consumer.assign([fencepost.TopicPartition("t", 0)])
-            with pytest.raises(ConfigurationError, match=told):
+            with pytest.raises(ConfigurationError, match=reported):
                 await getattr(consumer, poll)(0, max_records=0)
 
     asyncio.run(body())

@@ -48,9 +48,9 @@ def test_a_kafka_that_is_not_there_is_said_so(
 ) -> None:
     monkeypatch.setattr(supervisor, "FIRST_CONTACT_MS", 1000)
     refused("--bootstrap-servers", "127.0.0.1:1")
-    told = capsys.readouterr()
-    assert "could not be carried through" in told.err
-    assert "Traceback" not in told.err
+    reported = capsys.readouterr()
+    assert "could not be carried through" in reported.err
+    assert "Traceback" not in reported.err
 
 
 def test_topics_of_others_are_neither_written_nor_deleted(capsys: pytest.CaptureFixture[str], one_flight: None) -> None:
@@ -86,8 +86,8 @@ def test_how_long_the_work_stood_still_is_told_for_each_kill(tmp_path: Path) -> 
         run._take({"event": "batch", "id": number, "rows": 10})
     run._count("worker", "kill -9 worker")
     run._take({"event": "batch", "id": 4, "rows": 10})
-    told = waits(f"  9 s  {run.counters.waited}\nverdict")
-    assert {name: len(seconds) for name, seconds in told.items()} == {"driver": 1, "worker": 2}
+    reported = waits(f"  9 s  {run.counters.waited}\nverdict")
+    assert {name: len(seconds) for name, seconds in reported.items()} == {"driver": 1, "worker": 2}
 
 
 def test_who_has_the_id_of_a_driver_that_has_ended_is_left_alone(tmp_path: Path) -> None:

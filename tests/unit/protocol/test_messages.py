@@ -92,10 +92,10 @@ def test_a_message_cut_short_anywhere_is_malformed() -> None:
         theirs, ours = kio_messages.kio_class(api_key, version, side), kio_messages.our_class(api_key, side)
         _, message = kio_messages.pair(theirs, ours, numbers_for(api_key, version, side))
         body = encoded(message, version, side)
-        places = range(len(body)) if len(body) < 100 else random.Random(version).sample(range(len(body)), 100)
-        for place in places:
+        indexes = range(len(body)) if len(body) < 100 else random.Random(version).sample(range(len(body)), 100)
+        for cut in indexes:
             with pytest.raises(MalformedMessage):
-                decoded(api_key, version, side, body[:place])
+                decoded(api_key, version, side, body[:cut])
             cuts += 1
     assert cuts > 10_000
 
@@ -122,12 +122,12 @@ def test_no_claimed_length_makes_room_for_more_than_there_is(claim: bytes) -> No
             theirs, ours = kio_messages.kio_class(api_key, version, side), kio_messages.our_class(api_key, side)
             _, message = kio_messages.pair(theirs, ours, numbers_for(api_key, version, side), most=1)
             body = encoded(message, version, side)[:120]
-            for place in range(len(body)):
-                lying = body[:place] + claim + body[place + len(claim) :]
+            for cut in range(len(body)):
+                lying = body[:cut] + claim + body[cut + len(claim) :]
                 taken, was_refused = room_taken(api_key, version, side, lying)
                 if taken >= 200_000:  # a thread that another test left may have: what the decoder takes, it takes again
                     taken, _ = room_taken(api_key, version, side, lying)
-                assert taken < 200_000, (api_key, version, side, place)
+                assert taken < 200_000, (api_key, version, side, cut)
                 refused += was_refused
     finally:
         tracemalloc.stop()

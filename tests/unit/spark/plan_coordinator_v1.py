@@ -132,13 +132,13 @@ class UnverifyingCoordinator(CoordinatorV1):
         return super().bump_epoch(transactional_id, pair)
 
     def produce(self, transactional_id: str, pair: Pair, row: Any) -> bool:
-        place = transactional_id, pair.producer_id
-        if pair.epoch < self._newest.get(place, -1):
+        key = transactional_id, pair.producer_id
+        if pair.epoch < self._newest.get(key, -1):
             return False
-        self._newest[place] = pair.epoch
+        self._newest[key] = pair.epoch
         if (transactional_id, pair, row) not in self._written:
             self._written.add((transactional_id, pair, row))
-            self._pending.setdefault(place, []).append((pair, row))
+            self._pending.setdefault(key, []).append((pair, row))
         return True
 
     def end(self, transactional_id: str, pair: Pair, commit: bool) -> int:
@@ -156,9 +156,9 @@ class UnverifyingCoordinator(CoordinatorV1):
         return code
 
     def _mark(self, transactional_id: str, pair: Pair) -> list[tuple[Pair, Any]]:
-        place = transactional_id, pair.producer_id
-        self._newest[place] = max(self._newest.get(place, -1), pair.epoch)
-        return self._pending.pop(place, [])
+        key = transactional_id, pair.producer_id
+        self._newest[key] = max(self._newest.get(key, -1), pair.epoch)
+        return self._pending.pop(key, [])
 
     def _fence(self, txn: Txn) -> None:
         super()._fence(txn)

@@ -50,7 +50,7 @@ class View:
 
 
 @dataclass
-class Place:
+class ProcessState:
     """Process that runs a plan."""
 
     worker: Worker = field(default_factory=lambda: Worker(TaskIds(bytes, OwnPool())))
@@ -60,9 +60,9 @@ class Process:
     """One process running one plan, call by call. `done` is told the result or the KafkaError."""
 
     def __init__(
-        self, name: str, run: Generator[Call, Any, Any], done: Callable[[Any], None], place: Place | None = None
+        self, name: str, run: Generator[Call, Any, Any], done: Callable[[Any], None], state: ProcessState | None = None
     ) -> None:
-        self.name, self._run, self.done, self.place = name, run, done, place or Place()
+        self.name, self._run, self.done, self.state = name, run, done, state or ProcessState()
         self.alive, self.asleep = True, False
         self.call: Call | None = None
         self.send(None)

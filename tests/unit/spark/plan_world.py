@@ -15,7 +15,7 @@ from fencepost.spark.sink.task_ids import TaskIds
 from tests.support.sink_abilities import KEEPING, TWO_PHASE, VERSION_0, may_lose
 from tests.unit.spark.plan_coordinator import SINK, Coordinator, Row, S, content
 from tests.unit.spark.plan_coordinator_v1 import CoordinatorV1, RollingCoordinator
-from tests.unit.spark.plan_driver import LOST, QUERY, Call, Place, Process, Read, Run, View, Worker
+from tests.unit.spark.plan_driver import LOST, QUERY, Call, Process, ProcessState, Read, Run, View, Worker
 from tests.unit.spark.plan_settings import Rules, Settings
 
 GONE = "gone"
@@ -92,20 +92,20 @@ class World:
     # -- carrying plans out --
 
     def spawn(self, name: str, run: plan.Plan[Any], done: Any, owner: Run, task: Task = (0, 0, 0, 0)) -> None:
-        place = Place()
-        calls = self._calls(place, run, task)
-        process = Process(name, self._in_worker(place, calls) if name.startswith("task") else calls, done, place)
+        state = ProcessState()
+        calls = self._calls(state, run, task)
+        process = Process(name, self._in_worker(state, calls) if name.startswith("task") else calls, done, state)
         if process.alive:
             self.processes.append((process, owner))
 
-    def _in_worker(self, place: Place, calls: Generator[Call, Any, Any]) -> Generator[Call, Any, Any]:
+    def _in_worker(self, state: ProcessState, calls: Generator[Call, Any, Any]) -> Generator[Call, Any, Any]:
         """Tasks begin when they are scheduled: a late copy runs where a newer run's task has been."""
         yield Read(lambda: None)
         if self.settings.one_host:
-            place.worker = Worker(self.rules.ids(self._unique, View(self.host)))
+            state.worker = Worker(self.rules.ids(self._unique, View(self.host)))
             return (yield from calls)
         known = (number := self.choose(len(self.idle) + 1)) < len(self.idle)
-        worker = place.worker = (
+        worker = state.worker = (
             self.idle.pop(-1 - number) if known else Worker(self.rules.ids(self._unique, self.rules.pool()))
         )
         try:
@@ -118,12 +118,12 @@ class World:
         self.minted += 1
         return (1000 + self.minted).to_bytes(16)
 
-    def _calls(self, place: Place, run: plan.Plan[Any], task: Task) -> Generator[Call, Any, Any]:
+    def _calls(self, state: ProcessState, run: plan.Plan[Any], task: Task) -> Generator[Call, Any, Any]:
         try:
             step = next(run)
             while True:
                 try:
-                    observation = yield from self._step(place, step, task)
+                    observation = yield from self._step(state, step, task)
                 except KafkaError as error:
                     step = run.throw(error)
                 else:
@@ -133,7 +133,7 @@ class World:
         except StopIteration as stop:
             return stop.value
 
-    def _step(self, place: Place, step: plan_steps.Step, task: Task) -> Generator[Call, Any, Any]:  # noqa: C901, PLR0912 - one arm per step
+    def _step(self, state: ProcessState, step: plan_steps.Step, task: Task) -> Generator[Call, Any, Any]:  # noqa: C901, PLR0912 - one arm per step
         broker = self.broker
         match step:
             case plan_steps.WriteDecision(claim, decision, others, verified):
@@ -156,12 +156,12 @@ class World:
             case plan_steps.AcquireTaskId(opened):
                 if self.rules.names_by_attempt:
                     return names.task_id(SINK, (task[1] * 10 + task[2]).to_bytes(16))
-                return (yield from self._take(place.worker.ids, opened))
+                return (yield from self._take(state.worker.ids, opened))
             case plan_steps.BeginTask(transactional_id, use, two_phase):
                 pair = yield lambda: broker.init(transactional_id, two_phase)
                 if pair is LOST:
                     return None
-                place.worker.ids.begun(transactional_id, use)
+                state.worker.ids.begun(transactional_id, use)
                 return pair
             case plan_steps.ReportUnknown(_, _, unknown):
                 self._note_unknown(unknown)
@@ -184,7 +184,7 @@ class World:
                     yield from self._each([partial(broker.keep, one.transactional_id, one.pair) for one in winners])
                 )
             case plan_steps.VerifyClaim(sink, claim) if self.old is not None:
-                return (yield from self._calls(place, self.rules.verify_claim(sink, claim), task))
+                return (yield from self._calls(state, self.rules.verify_claim(sink, claim), task))
             case plan_steps.Claim() | plan_steps.VerifyClaim() | plan_steps.BumpEpoch():
                 return (yield from _retried(partial(broker.answer, step)))
             case _:
@@ -363,7 +363,7 @@ class World:
         if process.call is not None and not isinstance(process.call, Read) and self.choose(2):
             self.late.append(process.call)
         process.alive = False
-        process.place.worker.alive = False
+        process.state.worker.alive = False
         if owner.alive:
             process.done(KafkaError("killed"))
 
@@ -479,7 +479,7 @@ class World:
         """An Open with nothing after it, as a person does who cleans up."""
         self._upgrade()
         steps = self.rules.open_sink(SINK, self.settings.abilities)
-        process = Process("resolver", self._calls(Place(), steps, (0, 0, 0, 0)), self._resolved)
+        process = Process("resolver", self._calls(ProcessState(), steps, (0, 0, 0, 0)), self._resolved)
         while process.call is not None:
             process.send(process.call())
 

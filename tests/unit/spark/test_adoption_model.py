@@ -155,8 +155,8 @@ def test_an_adoption_below_what_the_sink_has_decided_is_refused() -> None:
     world.live()
     decided = next(one for one in world.broker.last_decisions() if one.query_id == QUERY)
     steps = adopt_steps(Decision(SINK, QUERY, decided.batch_id - 1, ()), TWO_PHASE)
-    told: list[Any] = []
-    world.spawn("person", steps, told.append, world.runs[-1])
-    while not told:
+    reported: list[Any] = []
+    world.spawn("person", steps, reported.append, world.runs[-1])
+    while not reported:
         world.tick()
-    assert isinstance(told[0], AdoptionRefusedError)
+    assert isinstance(reported[0], AdoptionRefusedError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaTimeoutError
 from fencepost.spark.sink.decision import Pair
-from fencepost.spark.source.held_back import Holder, StalledPartition, StallWatch, describe_holder
+from fencepost.spark.source.held_back import FirstOpenTransaction, StalledPartition, StallWatch, describe_first_open
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -45,10 +45,12 @@ def test_what_has_nothing_behind_it_or_goes_on_does_not_stand_still() -> None:
 def test_who_is_waited_for_is_said_as_far_as_it_is_known() -> None:
     pair = Pair(5, 1)
     assert (
-        describe_holder(Holder(pair, "x", 90_000, 900_000))
+        describe_first_open(FirstOpenTransaction(pair, "x", 90_000, 900_000))
         == "transaction 'x' (producer 5:1, open for 90 s, timeout 900 s)"
     )
-    assert "no timeout: its owner is to decide it" in describe_holder(Holder(pair, "x", None, None))
-    assert "producer 5:1, which no coordinator reports" in describe_holder(Holder(pair, None, None, None))
-    assert describe_holder(KafkaTimeoutError("late")) == "an open transaction; the brokers do not say which: late"
-    assert "ended meanwhile" in describe_holder(None)
+    assert "no timeout: its owner is to decide it" in describe_first_open(FirstOpenTransaction(pair, "x", None, None))
+    assert "producer 5:1, which no coordinator reports" in describe_first_open(
+        FirstOpenTransaction(pair, None, None, None)
+    )
+    assert describe_first_open(KafkaTimeoutError("late")) == "an open transaction; the brokers do not say which: late"
+    assert "ended meanwhile" in describe_first_open(None)

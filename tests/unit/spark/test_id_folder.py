@@ -120,11 +120,11 @@ def test_without_a_folder_that_can_be_used_ids_stay_with_their_process(
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     worker(tmp_path / "folder").give(an_id(3), use(5))
-    (place,) = (tmp_path / "folder").iterdir()
-    (tmp_path / "taken" / place.name).mkdir(parents=True)
-    (tmp_path / "taken" / place.name).rmdir()
-    (tmp_path / "taken" / place.name).touch()  # a file where the folder should be
-    told = []
+    (folder,) = (tmp_path / "folder").iterdir()
+    (tmp_path / "taken" / folder.name).mkdir(parents=True)
+    (tmp_path / "taken" / folder.name).rmdir()
+    (tmp_path / "taken" / folder.name).touch()  # a file where the folder should be
+    reported = []
     for pool in (
         IdFolder({}, "a:9092", "decisions"),
         worker(""),
@@ -138,6 +138,6 @@ def test_without_a_folder_that_can_be_used_ids_stay_with_their_process(
                 pool.give(an_id(number), use(5))
             assert sorted(pool.idle(opened(9))) == [(an_id(1), use(5)), (an_id(2), use(5))]
             assert [pool.take(an_id(1), use(5)) for _ in range(2)] == [True, False]
-        told.append([record.getMessage() for record in caplog.records])
-    assert [len(lines) for lines in told] == [0, 1, 1, 1, 1]
-    assert all("task ids are not passed on" in lines[0] for lines in told[1:])
+        reported.append([record.getMessage() for record in caplog.records])
+    assert [len(lines) for lines in reported] == [0, 1, 1, 1, 1]
+    assert all("task ids are not passed on" in lines[0] for lines in reported[1:])

@@ -186,10 +186,10 @@ def test_settings_without_effect_are_told_by_name(
     settings = client_settings({**SERVERS, **{f"kafka.{name}": value for name, value in given.items()}}, kind)
     assert settings.common == (("bootstrap.servers", "localhost:9092"),)
     kafka_settings.log_notes()
-    told = [record.getMessage() for record in warnings.records]
-    assert len(told) == len(own) + len(kafka_settings.OF_JAVA) > 30
+    reported = [record.getMessage() for record in warnings.records]
+    assert len(reported) == len(own) + len(kafka_settings.OF_JAVA) > 30
     wanted = {*own, *kafka_settings.OF_JAVA}
-    assert all(any(line.startswith(f"option kafka.{name} has no effect: ") for line in told) for name in wanted)
+    assert all(any(line.startswith(f"option kafka.{name} has no effect: ") for line in reported) for name in wanted)
     warnings.clear()
     client_settings({**SERVERS, "kafka.compression.type": "lz4", "kafka.compression.lz4.level": "9"}, ProducerConfig)
     kafka_settings.log_notes()

@@ -59,7 +59,7 @@ def rolling(seed: int) -> Settings:
     return replace(settings(VERSION_0, seed), rolls=True)
 
 
-def told(problem: str | None, world: World) -> str:
+def reported(problem: str | None, world: World) -> str:
     return f"{problem}:\n" + "\n".join(world.trace)
 
 
@@ -69,7 +69,7 @@ def test_random_walks_end_exactly_once(abilities: BrokerAbilities) -> None:
     swept: Counter[str] = Counter()
     for seed in range(WALKS):
         problem, world = walk(settings(abilities, seed), Rules(), wild(seed, (0.3, 0.6, 0.9)[seed % 3]))
-        assert problem is None, told(problem, world)
+        assert problem is None, reported(problem, world)
         disturbed += len(world.runs) > 2
         repaired += world.repairs
         unknown += bool(world.unknown_batches)
@@ -89,7 +89,7 @@ def test_brokers_are_downgraded_below_kafka_3_6_under_a_query() -> None:
     refused = 0
     for seed in range(WALKS):
         problem, world = walk(rolling(seed), Rules(), wild(seed, (0.3, 0.6, 0.9)[seed % 3]))
-        assert problem is None, told(problem, world)
+        assert problem is None, reported(problem, world)
         refused += bool(world.refused)
     assert refused > WALKS // 4
 
@@ -110,8 +110,8 @@ def searched(setting: Settings, rules: Rules, disturbances: int) -> Iterator[tup
         goes_on = len(departures) < disturbances
         least = first if goes_on else sys.maxsize
 
-        def may_depart(places: dict[int, int] = departures, widths: list[int] = widths, least: int = least) -> bool:
-            return len(widths) in places or len(widths) >= least
+        def may_depart(indexes: dict[int, int] = departures, widths: list[int] = widths, least: int = least) -> bool:
+            return len(widths) in indexes or len(widths) >= least
 
         def is_settled(widths: list[int] = widths, least: int = sys.maxsize if goes_on else first) -> bool:
             return len(widths) >= least
@@ -119,8 +119,8 @@ def searched(setting: Settings, rules: Rules, disturbances: int) -> Iterator[tup
         world = World(setting, rules, choose, may_depart)
         yield ends.live(world, is_settled), world
         if goes_on:
-            for place in range(first, len(widths)):
-                stack.extend({**departures, place: option} for option in range(1, widths[place]))
+            for index in range(first, len(widths)):
+                stack.extend({**departures, index: option} for option in range(1, widths[index]))
 
 
 @for_all
@@ -138,7 +138,7 @@ def test_every_life_with_few_disturbances_ends_exactly_once(abilities: BrokerAbi
     worlds = ((small, 2), (wide, 1), (in_time, 1), (again, 1), (failing, 1), (forgetting, 2), *inherited)
     for setting, least in worlds:
         for problem, world in searched(setting, Rules(), least + (EFFORT > 1)):
-            assert problem is None, told(problem, world)
+            assert problem is None, reported(problem, world)
             lives += 1
             reused += world.reused
     assert lives > 2000
@@ -162,7 +162,7 @@ def test_a_search_finds_what_it_finds_without_known_ends(mistake: str, monkeypat
 def test_a_timed_out_decided_transaction_is_loud_and_never_silent() -> None:
     for seed in range(WALKS):
         problem, world = walk(settings(ONE_PHASE, seed), Rules(), wild(seed, 0.5))
-        assert problem is None, told(problem, world)  # verdict() has checked that it lost no row unless it said so
+        assert problem is None, reported(problem, world)  # verdict() has checked that it lost no row unless it said so
         if world.lost_reports:
             return
     pytest.fail("no walk lost anything")

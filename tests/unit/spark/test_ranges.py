@@ -14,7 +14,7 @@ from fencepost.errors import ConfigurationError
 from fencepost.spark.source import ranges
 from fencepost.spark.source.ranges import EARLIEST, LATEST, Offsets, Range
 
-PLACES = st.dictionaries(
+PARTITIONS = st.dictionaries(
     st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 3)),
     st.tuples(st.integers(0, 1000), st.integers(0, 1000)),
     max_size=8,
@@ -22,12 +22,12 @@ PLACES = st.dictionaries(
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
-@given(PLACES, st.one_of(st.none(), st.integers(1, 2000)))
+@given(PARTITIONS, st.one_of(st.none(), st.integers(1, 2000)))
 def test_a_limit_is_kept_but_for_one_offset_a_partition_and_never_goes_back(
-    places: dict[TopicPartition, tuple[int, int]], most: int | None
+    partitions: dict[TopicPartition, tuple[int, int]], most: int | None
 ) -> None:
-    start: Offsets = {one: first for one, (first, _) in places.items()}
-    end: Offsets = {one: first + more for one, (first, more) in places.items()}
+    start: Offsets = {one: first for one, (first, _) in partitions.items()}
+    end: Offsets = {one: first + more for one, (first, more) in partitions.items()}
     reached = ranges.limit(start, end, most)
     assert reached.keys() == end.keys()
     assert all(start[one] <= reached[one] <= end[one] for one in end)
@@ -66,20 +66,22 @@ def test_no_partition_starves() -> None:
     for seed in range(1000):
         source = Random(seed)
         names = ["".join(source.choices("abyz019-_.", k=source.randint(1, 5))) for _ in range(source.randint(1, 4))]
-        places = list(
+        partitions = list(
             {TopicPartition(source.choice(names), source.randrange(300)) for _ in range(source.randint(1, 20))}
         )
         most = source.choice((1, 2, source.randint(1, 50), source.randint(1, 5000)))
         scale = 10 ** source.randint(0, 6)
-        at = {one: source.randrange(scale) for one in places}
-        ends = {one: at[one] + source.randrange(scale) * source.randint(0, 1) for one in places}
+        at = {one: source.randrange(scale) for one in partitions}
+        ends = {one: at[one] + source.randrange(scale) * source.randint(0, 1) for one in partitions}
         for batch in range(8):
             reached = ranges.limit(at, ends, most)
-            starved = [one for one in places if reached[one] == at[one] < ends[one]]
+            starved = [one for one in partitions if reached[one] == at[one] < ends[one]]
             assert starved == [], f"seed {seed}, batch {batch}"
             # As after a restart, in whatever order the partitions are told.
-            source.shuffle(places)
-            again = ranges.limit({one: at[one] for one in places}, {one: ends[one] for one in reversed(places)}, most)
+            source.shuffle(partitions)
+            again = ranges.limit(
+                {one: at[one] for one in partitions}, {one: ends[one] for one in reversed(partitions)}, most
+            )
             assert again == reached
             at = reached
             ends = {one: end + source.randrange(2 * most) * source.randint(0, 1) for one, end in ends.items()}
@@ -174,7 +176,7 @@ def test_what_users_write() -> None:
 def test_what_users_should_not_write(text: str) -> None:
     def start() -> None:
         """As a batch read does: the word when the options are read, the rest with the partitions at hand."""
-        ranges.forbid(ranges.Bound("startingOffsets", text, by_time=False), LATEST)
+        ranges.forbid(ranges.OffsetRangeLimit("startingOffsets", text, by_time=False), LATEST)
         ranges.starting(text, "startingOffsets", {A0, A1})
 
     with pytest.raises(ConfigurationError, match="startingOffsets"):

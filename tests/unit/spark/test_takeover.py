@@ -50,6 +50,6 @@ def test_numbers_that_may_be_of_a_pool_or_of_another_job_are_not_trusted(
     number: int, checkpoint: int, why: str
 ) -> None:
     """Flink counts checkpoints from 1; its pooled ids (FLIP-511) end with small numbers that are no checkpoints."""
-    told = doubt([FlinkId("a-0-100", 0, checkpoint), FlinkId(f"a-1-{number}", 1, number)], checkpoint)
-    assert why in told and bool(told) == bool(why)
-    assert not told or f"a-1-{number}" in told
+    reported = doubt([FlinkId("a-0-100", 0, checkpoint), FlinkId(f"a-1-{number}", 1, number)], checkpoint)
+    assert why in reported and bool(reported) == bool(why)
+    assert not reported or f"a-1-{number}" in reported

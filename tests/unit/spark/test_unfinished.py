@@ -50,9 +50,9 @@ def test_what_other_sinks_have_open_on_a_topic() -> None:
     listing: Any = Listing(own=("t", 0), other=("t", 90_000), other_=("t", 95_000), elsewhere=("u", 0))
     (stray,) = asyncio.run(open_on_topic(listing, "t", "own"))
     assert stray == ForeignTransactions("other", 2, 10_000)
-    told = stray.describe("t")
-    assert "'other' has 2 open transactions on topic 't', the oldest 10 s old" in told
-    assert "`fencepost transactions resolve other`" in told
+    reported = stray.describe("t")
+    assert "'other' has 2 open transactions on topic 't', the oldest 10 s old" in reported
+    assert "`fencepost transactions resolve other`" in reported
 
 
 def test_who_wrote_exactly_once_has_to_finish_first() -> None:

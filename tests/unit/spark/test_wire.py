@@ -106,15 +106,17 @@ def test_what_is_whole_is_read() -> None:
     ],
 )
 def test_damaged_records_are_told_with_their_place(records: bytes, why: str) -> None:
-    with pytest.raises(CorruptRecordError, match=f"t-0: the records from offset 0 on cannot be read: .*{why}") as told:
+    with pytest.raises(
+        CorruptRecordError, match=f"t-0: the records from offset 0 on cannot be read: .*{why}"
+    ) as reported:
         read(Cluster(answered(records)))
-    assert (told.value.topic, told.value.partition, told.value.offset) == ("t", 0, 0)
+    assert (reported.value.topic, reported.value.partition, reported.value.offset) == ("t", 0, 0)
 
 
 def test_damage_that_the_broker_reports_is_told_with_its_place() -> None:
-    with pytest.raises(CorruptRecordError, match="fetch of t-0 at 0: CORRUPT_MESSAGE") as told:
+    with pytest.raises(CorruptRecordError, match="fetch of t-0 at 0: CORRUPT_MESSAGE") as reported:
         read(Cluster(answered(b"", code=ErrorCode.CORRUPT_MESSAGE)))
-    assert (told.value.topic, told.value.partition, told.value.offset) == ("t", 0, 0)
+    assert (reported.value.topic, reported.value.partition, reported.value.offset) == ("t", 0, 0)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None])

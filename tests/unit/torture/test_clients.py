@@ -20,12 +20,12 @@ def test_a_repeat_too_old_to_be_remembered_is_a_success_without_an_offset(
         return ProducerRefusal(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1, "appended before")
 
     monkeypatch.setattr(table, "check_batch", repeated)
-    told: list[tuple[object, ...]] = []
+    reported: list[tuple[object, ...]] = []
     with Broker() as broker:
         with Admin(broker.bootstrap_servers) as admin:
             admin.create_topic("orders", partitions=1)
         producer: ProducerDriver = client(Access(broker.bootstrap_servers, {}), None)
-        producer.send("orders", 0, "first", lambda *what: told.append(what))
+        producer.send("orders", 0, "first", lambda *what: reported.append(what))
         producer.flush()
         producer.close()
-    assert told == [(0, -1, None, False)]
+    assert reported == [(0, -1, None, False)]

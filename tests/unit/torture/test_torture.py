@@ -67,9 +67,9 @@ def test_ctrl_c_ends_the_storm_and_checks_what_there_is(tmp_path: Path) -> None:
         while "the faults begin" not in process.stderr.readline():
             assert process.poll() is None
         os.kill(process.pid, signal.SIGINT)
-        printed, told = process.communicate()
-    assert process.returncode == 0, printed + told
-    assert "stopped: checking what there is" in told
+        printed, reported = process.communicate()
+    assert process.returncode == 0, printed + reported
+    assert "stopped: checking what there is" in reported
     assert printed.endswith("no anomalies\n")
     assert loaded(tmp_path / "history.jsonl").transactions
 

@@ -56,16 +56,16 @@ def test_what_was_decided_is_carried_out_and_may_be_carried_out_again(
     fencepost_broker: fencepost.Broker, level: str, commit: bool, tmp_path: Path
 ) -> None:
     application = Application(fencepost_broker, level, tmp_path, commit=commit)
-    (told,) = application.carry_out()
-    assert (told.F, told.result) == ("commit" if commit else "abort", OperationResult.OK)
+    (reported,) = application.carry_out()
+    assert (reported.F, reported.result) == ("commit" if commit else "abort", OperationResult.OK)
     assert committed(fencepost_broker) == ([b"book"] if commit else [])
     assert application.carry_out() == []
 
     # Its successors died before they could forget it.
     for _ in range(3):
         application.decisions.write(application.stored)
-        (told,) = application.carry_out()
-        assert told.result is OperationResult.OK
+        (reported,) = application.carry_out()
+        assert reported.result is OperationResult.OK
     assert application.anomalies() == set()
 
 
@@ -76,9 +76,9 @@ def test_a_prepared_transaction_that_is_lost_is_an_anomaly(
     application = Application(fencepost_broker, level, tmp_path, commit=True)
     with fencepost.Admin(fencepost_broker.bootstrap_servers) as admin:
         admin.init_producer_id("id")
-    (told,) = application.carry_out()
-    assert isinstance(told, Commit)
-    assert told.result is OperationResult.FAIL
+    (reported,) = application.carry_out()
+    assert isinstance(reported, Commit)
+    assert reported.result is OperationResult.FAIL
     assert application.anomalies() == {"broken_decision"}
 
 
@@ -89,8 +89,8 @@ def test_an_outcome_that_is_unknown_for_no_reason_is_an_anomaly(
     with fencepost.Admin(fencepost_broker.bootstrap_servers) as admin:
         admin.init_producer_id("id")
     monkeypatch.setattr("fencepost.broker.coordinator.txn.views.ending_of", lambda current, pair: Ending.UNKNOWN)
-    (told,) = application.carry_out()
-    assert told.result is OperationResult.FAIL
+    (reported,) = application.carry_out()
+    assert reported.result is OperationResult.FAIL
     assert application.anomalies() == {"broken_decision"}
 
 
@@ -98,5 +98,5 @@ def test_a_commit_in_spite_of_a_decided_abort_is_an_anomaly(fencepost_broker: fe
     application = Application(fencepost_broker, "two-phase", tmp_path, commit=False)
     with fencepost.Admin(fencepost_broker.bootstrap_servers) as admin:
         admin.complete("id", fencepost.PreparedTransaction.parse(application.stored.token), commit=True)
-    assert [told.result for told in application.carry_out()] == [OperationResult.FAIL, OperationResult.OK]
+    assert [reported.result for reported in application.carry_out()] == [OperationResult.FAIL, OperationResult.OK]
     assert "broken_decision" in application.anomalies()

@@ -58,7 +58,7 @@ class Load:
         """Return an iterator over `count` values."""
         return islice(cycle(_events(self.size)), count) if self.varied else repeat(b"x" * self.size, count)
 
-    def places(self, topic: str) -> list[TopicPartition]:
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
         """Return all partitions of the topic."""
         return [TopicPartition(topic, partition) for partition in range(self.partitions)]
 
@@ -240,7 +240,7 @@ def _their_produce(load: Load, topic: str, records: int) -> None:
 
 def _poll(load: Load, topic: str, records: int) -> None:
     with load.consumer() as consumer:
-        consumer.assign(load.places(topic))
+        consumer.assign(load.partitions_of(topic))
         for polled in _until(records, lambda _: consumer.poll(POLL_MS)):
             for record in polled:
                 _looked_at(record.value)
@@ -248,14 +248,14 @@ def _poll(load: Load, topic: str, records: int) -> None:
 
 def _poll_arrow(load: Load, topic: str, records: int) -> None:
     with load.consumer() as consumer:
-        consumer.assign(load.places(topic))
+        consumer.assign(load.partitions_of(topic))
         for _ in _until(records, lambda _: consumer.poll_arrow(POLL_MS)):
             pass
 
 
 def _fetch_range(load: Load, topic: str, records: int) -> None:
     with fencepost.Admin(**load.access.options()) as admin:
-        ends = admin.list_offsets(dict.fromkeys(load.places(topic), fencepost.OffsetSpec.LATEST))
+        ends = admin.list_offsets(dict.fromkeys(load.partitions_of(topic), fencepost.OffsetSpec.LATEST))
     with load.consumer() as consumer:
         left = records
         for (_, partition), end in ends.items():
@@ -271,7 +271,7 @@ def _their_consume(load: Load, topic: str, records: int) -> None:
     group = f"bench-{uuid.uuid4().hex[:8]}"
     settings = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
     consumer = Consumer(load.theirs(**settings))
-    consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in load.places(topic)])
+    consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in load.partitions_of(topic)])
     for polled in _until(records, lambda left: consumer.consume(min(ROWS, left), POLL_MS / 1000)):
         for message in polled:
             _looked_at(message.value())

@@ -262,7 +262,7 @@ class SinkWorld:
         cluster.scheduler.run_until(lambda: all(query.done() for query in queries), within_ms=RUN_MS_AT_MOST)
         for query in queries:
             query.result()
-        self._calm()
+        self._await_late_requests()
         self._until_quiet(watching.done)
         cluster.wait_for(cluster.scheduler.spawn(self._resolve_and_read()), HEALED_MS_AT_MOST)
         if cluster.scheduler.failures:
@@ -274,7 +274,7 @@ class SinkWorld:
         report.simulated_ms = cluster.scheduler.now_ms() - began_ms
         return report
 
-    def _calm(self) -> None:
+    def _await_late_requests(self) -> None:
         if not self._cluster.healed:
             self.faults = SparkFaults()
             self._cluster.heal()
@@ -298,7 +298,7 @@ class SinkWorld:
         while not checkpoint.finished:
             self._lives += 1
             if self._lives > LIVES_WITH_FAULTS * self._given.sinks or self._is_late():
-                self._calm()
+                self._await_late_requests()
             if chance.random() < self.faults.second_driver_chance:
                 self._cluster.scheduler.spawn(self._second(checkpoint, chance.uniform(0, 1_500), chance))
             error = await self._life(checkpoint, chance)
@@ -428,8 +428,8 @@ class SinkWorld:
 
     async def _read_decisions(self, process: Process, partition: int) -> None:
         cluster = process.admin.cluster
-        place = TopicPartition(DEFAULT_TOPIC, partition)
-        end = (await process.admin.list_offsets({place: -1}))[place].offset
+        topic_partition = TopicPartition(DEFAULT_TOPIC, partition)
+        end = (await process.admin.list_offsets({topic_partition: -1}))[topic_partition].offset
         deadline_ms = process.runtime.now_ms() + 60_000
         async for header, batch in wire.batches(cluster, DEFAULT_TOPIC, partition, 0, end, deadline_ms):
             for _, _, value in pairs_of(header, batch):

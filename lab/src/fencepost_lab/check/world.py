@@ -236,7 +236,7 @@ class World:
         if is_replaced:
             self.cluster.scheduler.call_later(chance.uniform(0, for_ms), process.lose)
 
-    def place_for(self, chance: Random) -> TopicPartition:
+    def random_partition(self, chance: Random) -> TopicPartition:
         if self.copiers and chance.random() < 0.6:
             return TopicPartition(INPUT, chance.randrange(self._partitions[INPUT]))
         if self.operators and chance.random() < 0.2:
@@ -244,7 +244,7 @@ class World:
         topic = chance.choice(sorted(TOPICS))
         return TopicPartition(topic, chance.randrange(self._partitions[topic]))
 
-    def places(self) -> list[TopicPartition]:
+    def partitions(self) -> list[TopicPartition]:
         """Return all partitions that actors write records to."""
         return [TopicPartition(topic, number) for topic, count in self._partitions.items() for number in range(count)]
 
@@ -346,7 +346,7 @@ class World:
         admin = self._admin()
         configs = {"cleanup.policy": "compact"} if self.options.compacted else {}
         partitions: dict[str, int] = {}
-        for topic, number in self.places():
+        for topic, number in self.partitions():
             partitions[topic] = number + 1
         for topic, count in {**partitions, POSITIONS_OF.topic: 1}.items():
             await admin.create_topic(topic, count, 1, configs, exist_ok=True)
@@ -392,23 +392,23 @@ class World:
         goals = await self._goals(admin) if self.copiers else {}
         while not await self._reached(admin, goals):
             await self.cluster.scheduler.sleep_ms(500)
-        found = await admin.list_offsets(dict.fromkeys(self.places(), LATEST))
-        self.ends = {place: at.offset for place, at in found.items()}
+        found = await admin.list_offsets(dict.fromkeys(self.partitions(), LATEST))
+        self.ends = {partition: at.offset for partition, at in found.items()}
         self.drained = True
         self.trace("drained")
 
     async def _goals(self, admin: AdminCore) -> dict[TopicPartition, int]:
         """Return the group's positions after the last record of each partition was copied."""
         goals = {}
-        for place in self.places():
-            if place.topic == INPUT:
-                reads = await read_to_end(admin, "judge", place)
-                goals[place] = reads[-1].offset + 1 if reads else 0
+        for partition in self.partitions():
+            if partition.topic == INPUT:
+                reads = await read_to_end(admin, "judge", partition)
+                goals[partition] = reads[-1].offset + 1 if reads else 0
         return goals
 
     async def _reached(self, admin: AdminCore, goals: dict[TopicPartition, int]) -> bool:
         at = await admin.group_offsets(GROUP, goals) if goals else {}
-        return all(not goal or (place in at and at[place].offset >= goal) for place, goal in goals.items())
+        return all(not goal or (partition in at and at[partition].offset >= goal) for partition, goal in goals.items())
 
     def _judge(self) -> None:
         self.cluster.wait_for(self.cluster.scheduler.spawn(self._read()), SETUP_MS_AT_MOST)
@@ -434,8 +434,8 @@ class World:
     async def _read(self) -> None:
         admin = self._admin()
         for reader in JUDGES:
-            for place in self.places():
-                self.history.reads += await read_to_end(admin, reader, place)
+            for partition in self.partitions():
+                self.history.reads += await read_to_end(admin, reader, partition)
         if self.operators:
             # an operator may have been killed between deletion and creation
             await admin.create_topic(FLEETING.topic, 1, exist_ok=True)

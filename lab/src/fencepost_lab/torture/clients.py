@@ -60,7 +60,7 @@ class ConsumerDriver(Protocol):
     """A consumer. `poll` calls `rebalanced` after a change of the assignment."""
 
     def subscribe(self, topic: str, rebalanced: Callable[[], None]) -> None: ...
-    def assign(self, places: Iterable[tuple[str, int]]) -> None: ...
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None: ...
     def poll(self) -> list[RecordRun]: ...
     def assigned(self) -> list[Position]: ...
     def generation(self) -> int: ...
@@ -185,8 +185,8 @@ class FencepostConsumer:
 
         ours(lambda: self.consumer.subscribe([topic], RebalanceReport()))
 
-    def assign(self, places: Iterable[tuple[str, int]]) -> None:
-        ours(lambda: self.consumer.assign(places))
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        ours(lambda: self.consumer.assign(partitions))
 
     def poll(self) -> list[RecordRun]:
         found: dict[tuple[str, int], RecordRun] = {}
@@ -336,10 +336,10 @@ class LibrdkafkaConsumer:
 
         self.consumer.subscribe([topic], on_assign=on_result, on_revoke=on_result, on_lost=on_result)
 
-    def assign(self, places: Iterable[tuple[str, int]]) -> None:
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-        self.consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in places])
+        self.consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in partitions])
 
     def poll(self) -> list[RecordRun]:
         found: dict[tuple[str, int], RecordRun] = {}
@@ -347,8 +347,8 @@ class LibrdkafkaConsumer:
         for message in messages:
             if message.error() is not None:
                 continue  # librdkafka continues by itself
-            place = message.topic(), message.partition()
-            batch = found.setdefault(place, RecordRun(*place, [], []))
+            partition = message.topic(), message.partition()
+            batch = found.setdefault(partition, RecordRun(*partition, [], []))
             batch.offsets.append(message.offset())
             batch.values.append(message.value().decode())
         return list(found.values())
@@ -365,11 +365,11 @@ class LibrdkafkaConsumer:
 
         assigned = _theirs(self.consumer.assignment)
         committed = _theirs(lambda: self.consumer.committed(assigned, PATIENCE_S))
-        for place in [
+        for partition in [
             TopicPartition(record.topic, record.partition, record.offset if record.offset >= 0 else OFFSET_BEGINNING)
             for record in committed
         ]:
-            _theirs(partial(self.consumer.seek, place))
+            _theirs(partial(self.consumer.seek, partition))
 
     def close(self) -> None:
         _theirs(self.consumer.close)

@@ -83,14 +83,14 @@ def settle(
             else:
                 recorder.ok(init)
         for group, topic in inputs.items():
-            places = [TopicPartition(topic, number) for number in range(topics[topic])]
+            partitions = [TopicPartition(topic, number) for number in range(topics[topic])]
             fetch = recorder.invoke(OffsetsFetch(process=JUDGES[0], group=group))
             try:
-                found = await admin.group_offsets(group, places)
+                found = await admin.group_offsets(group, partitions)
             except KafkaError as error:
                 recorder.unknown(fetch, error)
             else:
-                recorder.ok(fetch, offsets=[Position(*place, at.offset) for place, at in found.items()])
+                recorder.ok(fetch, offsets=[Position(*partition, at.offset) for partition, at in found.items()])
         for judge in JUDGES:
             for topic, count in topics.items():
                 for number in range(count):
@@ -99,14 +99,14 @@ def settle(
     with_admin(access.config(default_api_timeout_ms=ANSWER_MS), end)
 
 
-async def _read(admin: AdminCore, recorder: Recorder, judge: str, place: TopicPartition, patience_ms: int) -> None:
-    read = Read(process=judge, topic=place.topic, partition=place.partition, isolation="read_committed")
+async def _read(admin: AdminCore, recorder: Recorder, judge: str, partition: TopicPartition, patience_ms: int) -> None:
+    read = Read(process=judge, topic=partition.topic, partition=partition.partition, isolation="read_committed")
     recorder.invoke(read)
-    batch = RecordRun(place.topic, place.partition, [], [])
+    batch = RecordRun(partition.topic, partition.partition, [], [])
     try:
-        end = (await admin.list_offsets({place: LATEST}, isolation=Isolation.READ_UNCOMMITTED))[place].offset
+        end = (await admin.list_offsets({partition: LATEST}, isolation=Isolation.READ_UNCOMMITTED))[partition].offset
         settings = FetchSettings(isolation=Isolation.READ_COMMITTED)
-        async for fetched in fetch_range(admin.cluster, place, 0, end, settings, patience_ms):
+        async for fetched in fetch_range(admin.cluster, partition, 0, end, settings, patience_ms):
             batch.offsets.extend(fetched.columns.offsets.tolist())
             batch.values.extend((value or b"").decode() for value in fetched.columns.values())
     except KafkaError as error:

@@ -179,16 +179,16 @@ class Worker:
         with self._producer(None) as producer:
             while not self._stopping:
                 for _ in range(self._chance.randint(1, 20)):
-                    self._send(producer, *self._place())
+                    self._send(producer, *self._random_partition())
                 if self._chance.random() < 0.2:
                     self._call(producer.flush)
                 time.sleep(self._chance.uniform(0, 0.1))
 
     def _read(self) -> None:
-        places = [(topic, number) for topic, count in self._job.topics.items() for number in range(count)]
+        partitions = [(topic, number) for topic, count in self._job.topics.items() for number in range(count)]
         with self._consumer() as consumer:
-            positions = [Position(topic, number, 0) for topic, number in places]
-            self._recorded(Assign(process=self._process, positions=positions), lambda: consumer.assign(places))
+            positions = [Position(topic, number, 0) for topic, number in partitions]
+            self._recorded(Assign(process=self._process, positions=positions), lambda: consumer.assign(partitions))
             while not self._stopping:
                 self._poll(consumer)
 
@@ -265,7 +265,7 @@ class Worker:
 
     def _fill(self, producer: ProducerDriver, name: str) -> None:
         for _ in range(self._chance.randint(1, 12)):
-            self._send(producer, *self._place(), transaction=name)
+            self._send(producer, *self._random_partition(), transaction=name)
             if self._chance.random() < 0.1:
                 time.sleep(self._chance.uniform(0, 0.05))
 
@@ -275,7 +275,7 @@ class Worker:
             offsets.append(Position(batch.topic, batch.partition, batch.offsets[-1] + 1))
             for offset in batch.offsets:
                 made_of = Position(batch.topic, batch.partition, offset)
-                self._send(producer, *self._place(), transaction=name, source=made_of)
+                self._send(producer, *self._random_partition(), transaction=name, source=made_of)
         sent = SendOffsets(
             process=self._process,
             transaction=name,
@@ -285,7 +285,7 @@ class Worker:
         )
         self._recorded(sent, lambda: producer.send_offsets(offsets, consumer))
 
-    def _place(self) -> tuple[str, int]:
+    def _random_partition(self) -> tuple[str, int]:
         topic = self._chance.choice(sorted(self._job.topics))
         return topic, self._chance.randrange(self._job.topics[topic])
 

@@ -174,7 +174,7 @@ class BatchWalk:
         if after >= self._size:
             # The last batch of a segment ends with the segment's last offset.
             return header.last_offset + 1 in (self._bounds.end, self._bounds.synced)
-        following = self._intact_at(after) or next((each for _, each in self._look_alikes(after + 1)), None)
+        following = self._intact_at(after) or next((each for _, each in self._intact_batches(after + 1)), None)
         if following is not None and following.base_offset > header.last_offset:
             return True
         is_other_wrong = following is None or following.base_offset < expected
@@ -198,7 +198,7 @@ class BatchWalk:
                 return after, following  # both the length and the offsets of the damaged batch lead to the next batch
             if self._intact_at(position) is not None:
                 start = after  # the length is right, so no batch lies within
-        for at, found in self._look_alikes(start):
+        for at, found in self._intact_batches(start):
             if self._fits(found, at, expected):
                 return at, found
         return None
@@ -206,7 +206,7 @@ class BatchWalk:
     def _fits(self, header: BatchHeader, position: int, expected: int) -> bool:
         return not self._misplaced(header, position, expected)
 
-    def _look_alikes(self, start: int) -> Iterator[tuple[int, BatchHeader]]:
+    def _intact_batches(self, start: int) -> Iterator[tuple[int, BatchHeader]]:
         """Yield (position, header) of the intact batches from `start` on, searched by their constant bytes."""
         while start + HEADER_BYTES <= self._size:
             data = self._file.read(start, _CHUNK_BYTES + HEADER_BYTES)

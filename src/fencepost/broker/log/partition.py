@@ -41,7 +41,7 @@ from fencepost.broker.log.timestamps import first_at_or_after, newest
 from fencepost.broker.log.validate import Decompress, Flaw, admitted
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.cursor import Buffer
-from fencepost.protocol.records.batch import LENGTH_PREFIX_BYTES, NO_SEQUENCE, BatchHeader, placed
+from fencepost.protocol.records.batch import LENGTH_PREFIX_BYTES, NO_SEQUENCE, BatchHeader, with_log_fields
 from fencepost.protocol.records.check import Checked
 from fencepost.protocol.records.encoding import encode_pairs
 from fencepost.protocol.records.markers import Marker, encode_marker
@@ -174,7 +174,7 @@ class PartitionLog:
         timestamp_ms = header.max_timestamp if append_time < 0 else append_time
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        parts = placed(header, batch, base_offset, LEADER_EPOCH, append_time)
+        parts = with_log_fields(header, batch, base_offset, LEADER_EPOCH, append_time)
         size = LENGTH_PREFIX_BYTES + header.batch_length
         if (refused := self._write(parts, size, last_offset, timestamp_ms, now_ms)) is not None:
             return refused
@@ -477,7 +477,7 @@ class PartitionLog:
 
         The bound is the high watermark, or the last stable offset with `committed_only`. `min_one`: the first batch may
         be larger. `before`: bounds that were measured earlier. The error is OFFSET_OUT_OF_RANGE outside of log start
-        and log end, KAFKA_STORAGE_ERROR, or CORRUPT_MESSAGE for damaged bytes, with the place in `message`: clients
+        and log end, KAFKA_STORAGE_ERROR, or CORRUPT_MESSAGE for damaged bytes, with the position in `message`: clients
         must not retry forever.
         """
         bound = self.last_stable_offset if committed_only else self.high_watermark

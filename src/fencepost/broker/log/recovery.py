@@ -150,19 +150,19 @@ def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recov
             break
         producers = ProducerTable()
         try:
-            place = producers.load(files.read_bytes(f"{directory}/{file_name(snapshot, SNAPSHOT)}"))
+            log_position = producers.load(files.read_bytes(f"{directory}/{file_name(snapshot, SNAPSHOT)}"))
         except CorruptSnapshot as error:
             found.report.notes.append(f"snapshot {snapshot}: {error}")
             continue
-        if place is not None:
-            _take_seals(found, place)
-        start = _position_of(found, snapshot, place)
+        if log_position is not None:
+            _take_seals(found, log_position)
+        start = _position_of(found, snapshot, log_position)
         if start is None:
             found.report.notes.append(f"snapshot {snapshot} does not fit the log")
             continue
         found.producers = producers
-        if place is not None:
-            _miss_segments(found, [segment.base_offset for segment in place.segments], start[0])
+        if log_position is not None:
+            _miss_segments(found, [segment.base_offset for segment in log_position.segments], start[0])
         number, position, offset = *start, snapshot
         break
     if config.fsync != "never":
@@ -178,8 +178,8 @@ def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recov
         files.sync_directory(directory)  # after a crash they could reappear, with the state of another history
 
 
-def _take_seals(found: Recovered, place: LogPosition) -> None:
-    seals = {each.base_offset: each for each in place.segments}
+def _take_seals(found: Recovered, log_position: LogPosition) -> None:
+    seals = {each.base_offset: each for each in log_position.segments}
     for segment in found.segments:
         seal = seals.get(segment.base_offset)
         segment.sealed, segment.sealed_timestamp = ((seal.aborted, seal.crc), seal.timestamp) if seal else ((-1, 0), -1)
@@ -195,12 +195,12 @@ def _miss_segments(found: Recovered, bases: list[int], scanned_from: int) -> Non
         segment = segments[number]
         end = segment.end_offset() if number < scanned_from else segment.next_offset
         if end < segment.next_offset and segment.next_offset > found.log_start_offset:
-            place = f"{segment.path} ends there, and what followed it is missing"
-            found.report.damaged.append(Damage(end, segment.next_offset, place))
+            description = f"{segment.path} ends there, and what followed it is missing"
+            found.report.damaged.append(Damage(end, segment.next_offset, description))
             segment.next_offset = end
 
 
-def _position_of(found: Recovered, offset: int, place: LogPosition | None) -> tuple[int, int] | None:
+def _position_of(found: Recovered, offset: int, log_position: LogPosition | None) -> tuple[int, int] | None:
     """Return (number of the segment, position) for the scan after a snapshot; None if the snapshot does not fit."""
     segments = found.segments
     number = max(i for i, segment in enumerate(segments) if segment.base_offset <= offset)
@@ -211,19 +211,19 @@ def _position_of(found: Recovered, offset: int, place: LogPosition | None) -> tu
         found.report.notes.append(f"{segment.path}: its indexes were damaged")
     if segment.aborted_lost:
         return None
-    if place is None:
+    if log_position is None:
         return _walk_to(segment, number, offset)
-    if place.segment != segment.base_offset or place.position > segment.size:
+    if log_position.segment != segment.base_offset or log_position.position > segment.size:
         return None
-    if offset < found.clean_point.gaps_below and place.position + HEADER_BYTES > segment.size:
+    if offset < found.clean_point.gaps_below and log_position.position + HEADER_BYTES > segment.size:
         return None  # its segment was compacted later
-    if place.position == segment.size:
-        return number, place.position
-    following = segment.log.read(place.position, HEADER_BYTES)
+    if log_position.position == segment.size:
+        return number, log_position.position
+    following = segment.log.read(log_position.position, HEADER_BYTES)
     if len(following) == HEADER_BYTES and following[_MAGIC_AT] == MAGIC:
-        return (number, place.position) if int.from_bytes(following[:8], "big") == offset else None
+        return (number, log_position.position) if int.from_bytes(following[:8], "big") == offset else None
     # These bytes are no batch: a torn tail, or foreign bytes, in which case the log below the snapshot ends elsewhere.
-    return (number, place.position) if _ends_at(segment, place.position, offset) else None
+    return (number, log_position.position) if _ends_at(segment, log_position.position, offset) else None
 
 
 def _ends_at(segment: Segment, position: int, offset: int) -> bool:

@@ -27,8 +27,8 @@ __all__ = ["FILE", "RecoveryPoint", "RecoveryPoints"]
 FILE = "recovery-points.fencepost"
 _CRC = struct.Struct(">I")
 _BODY = struct.Struct(">16siqq")
-_PLACE_BYTES = 64
-_PAIR_BYTES = 2 * _PLACE_BYTES
+_SLOT_BYTES = 64
+_PAIR_BYTES = 2 * _SLOT_BYTES
 
 _log = logging.getLogger("fencepost.broker.recovery")
 
@@ -125,8 +125,8 @@ class RecoveryPoints:
         unreadable = 0
         for pair in range(self._pairs):
             whole = data[pair * _PAIR_BYTES : (pair + 1) * _PAIR_BYTES]
-            places = [_decode(whole[:_PLACE_BYTES]), _decode(whole[_PLACE_BYTES:])]
-            newest = max((place for place in places if place is not None), key=lambda place: place.turn, default=None)
+            slots = [_decode(whole[:_SLOT_BYTES]), _decode(whole[_SLOT_BYTES:])]
+            newest = max((slot for slot in slots if slot is not None), key=lambda slot: slot.turn, default=None)
             unreadable += newest is None and any(whole)
             if newest is None:
                 self._free.append(pair)
@@ -168,7 +168,7 @@ class RecoveryPoints:
 
     def write(self, pair: int, which: int, data: bytes) -> None:
         """Write one slot of a pair. Raises OSError."""
-        self._write(pair * _PAIR_BYTES + which * _PLACE_BYTES, data)
+        self._write(pair * _PAIR_BYTES + which * _SLOT_BYTES, data)
 
     def files(self) -> list[File]:
         """Return the files to sync periodically, and at the end."""

@@ -82,11 +82,11 @@ class CorruptSegment(Exception):
 
 
 class Damage(NamedTuple):
-    """Synced offsets without a whole batch. `place`: a file and its damage."""
+    """Synced offsets without a whole batch. `description`: a file and its damage."""
 
     first_offset: int
     next_offset: int
-    place: str
+    description: str
 
 
 class RemovedTail(NamedTuple):

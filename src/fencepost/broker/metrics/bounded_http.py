@@ -71,7 +71,7 @@ class BoundedServer(ThreadingHTTPServer):
         self._most = most
         self._most_s = most_s
         self._struck = struck
-        self._places = threading.BoundedSemaphore(most)
+        self._slots = threading.BoundedSemaphore(most)
         self._lock = threading.Lock()  # for the two below
         self._began_s: dict[socket.socket, float] = {}  # in order of arrival
         self._silent: dict[socket.socket, None] = {}  # without a complete request
@@ -95,9 +95,9 @@ class BoundedServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for a new connection, or refuse it."""
-        if not self._places.acquire(blocking=False):
+        if not self._slots.acquire(blocking=False):
             self._displace()
-            if not self._places.acquire(timeout=_GIVES_WAY_S):
+            if not self._slots.acquire(timeout=_GIVES_WAY_S):
                 self._refuse(request, client_address)
                 return
         with self._lock:
@@ -113,7 +113,7 @@ class BoundedServer(ThreadingHTTPServer):
             with self._lock:
                 self._began_s.pop(request, None)
                 self._silent.pop(request, None)
-            self._places.release()
+            self._slots.release()
 
     def service_actions(self) -> None:
         """Close connections that exceed the time limit. The serving thread calls this several times a second."""

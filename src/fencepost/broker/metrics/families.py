@@ -60,7 +60,7 @@ def _topic_errors(snapshot: Snapshot) -> Samples:
         yield (topic, "fetch"), traffic.fetch_errors
 
 
-_API, _TOPIC, _PLACE = ("api",), ("topic",), ("topic", "partition")
+_API, _TOPIC, _PARTITION = ("api",), ("topic",), ("topic", "partition")
 
 FAMILIES: Final[Sequence[Family]] = (
     Family("requests", "Requests by API.", _API, _by_api("requests")),
@@ -100,19 +100,23 @@ FAMILIES: Final[Sequence[Family]] = (
         is_counter=False,
     ),
     Family(
-        "partition_size_bytes", "Bytes of the log.", _PLACE, _by_partition(lambda log: log.size_bytes), is_counter=False
+        "partition_size_bytes",
+        "Bytes of the log.",
+        _PARTITION,
+        _by_partition(lambda log: log.size_bytes),
+        is_counter=False,
     ),
     Family(
         "partition_start_offset",
         "First offset of the log.",
-        _PLACE,
+        _PARTITION,
         _by_partition(lambda log: log.start_offset),
         is_counter=False,
     ),
     Family(
         "partition_end_offset",
         "Offset after the log's end.",
-        _PLACE,
+        _PARTITION,
         _by_partition(lambda log: log.end_offset),
         is_counter=False,
     ),
@@ -126,7 +130,7 @@ FAMILIES: Final[Sequence[Family]] = (
     Family(
         "stable_lag",
         "Offsets that readers of committed records do not see yet, because a transaction before them is open.",
-        _PLACE,
+        _PARTITION,
         lambda seen: (((topic, str(index)), count) for (topic, index), count in seen.stable_lag.items()),
         is_counter=False,
     ),

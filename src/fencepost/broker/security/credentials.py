@@ -111,7 +111,7 @@ class Credentials:
         shapes = self._shapes_of(listener, mechanism, given)
 
         def credential_of(user: str) -> ScramVerifier:
-            of_nobody = self._of_nobody(mechanism, user, shapes)  # always: the time must not reveal it
+            of_nobody = self._verifier_of_unknown_user(mechanism, user, shapes)  # always: the time must not reveal it
             return self.stored.get((user, _NUMBERS[mechanism])) or given.get(user) or of_nobody
 
         return ScramExchange(mechanism, credential_of, self._new_uuid().hex)
@@ -134,7 +134,7 @@ class Credentials:
         salted = hashlib.pbkdf2_hmac(SCRAM_HASHES[mechanism], password.encode(), salt, FEWEST_ITERATIONS)
         return scram_credential(mechanism, salted, salt, FEWEST_ITERATIONS)
 
-    def _of_nobody(self, mechanism: str, user: str, shapes: Shapes) -> ScramVerifier:
+    def _verifier_of_unknown_user(self, mechanism: str, user: str, shapes: Shapes) -> ScramVerifier:
         nothing = bytes(hashlib.new(SCRAM_HASHES[mechanism]).digest_size)
         drawn = int.from_bytes(self._digest(f"{mechanism} shape {user}")[:8]) / 2**64
         size, iterations = next(shape for below, shape in shapes if drawn < below)

@@ -161,7 +161,7 @@ class TopicCatalogue:
             topic.replacement = self.deleted_names.replacement(name, self._next_producer_id())
             try:
                 for partition in topic.partitions:
-                    self._make_way(partition)
+                    self._clear_path(partition)
             except OSError as error:
                 results.append(error)
             else:
@@ -444,7 +444,7 @@ class TopicCatalogue:
                 changed = True
         return changed
 
-    def _make_way(self, partition: Partition) -> None:
+    def _clear_path(self, partition: Partition) -> None:
         """Remove a directory without records, or of a deleted topic. Raises OSError for any other at this path."""
         if not self._files.exists(partition.directory):
             return

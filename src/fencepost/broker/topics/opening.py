@@ -23,8 +23,8 @@ def note_recovery(partition: Partition, metrics: Metrics) -> None:
         metrics.count("cut_bytes", cut.size_bytes)
         _log.warning("%s: cut %s bytes off at byte %s: %s", cut.path, cut.size_bytes, cut.position, cut.reason)
     # Internal topics are read completely at the start, which reports their damage.
-    for first, following, place in () if partition.topic.internal else report.damaged:
-        log_damage(partition, metrics, first, following, place)
+    for first, following, description in () if partition.topic.internal else report.damaged:
+        log_damage(partition, metrics, first, following, description)
     for note in report.notes:
         _log.warning("%s: %s", partition.directory, note)
     if report.scanned_bytes and not report.clean:
@@ -32,14 +32,14 @@ def note_recovery(partition: Partition, metrics: Metrics) -> None:
         _log.info("%s: scanned %s bytes up to offset %s", partition.directory, report.scanned_bytes, log.log_end_offset)
 
 
-def log_damage(partition: Partition, metrics: Metrics, first_offset: int, next_offset: int, place: str) -> None:
+def log_damage(partition: Partition, metrics: Metrics, first_offset: int, next_offset: int, description: str) -> None:
     """Log and count offsets that were acknowledged and cannot be read any more."""
     metrics.count("damaged_places")
     metrics.count("damaged_offsets", next_offset - first_offset)
     _log.error(
         "topic %s partition %s: offsets %s to %s cannot be read: %s. The broker serves all "
         "other records, keeps the damaged bytes, and does not assign these offsets again",
-        *(partition.topic.name, partition.index, first_offset, next_offset - 1, place),
+        *(partition.topic.name, partition.index, first_offset, next_offset - 1, description),
     )
 
 

@@ -298,8 +298,8 @@ async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port:
         if ui_port is not None:
             page = _page(server.listeners, ui_port)
         _print_lines(
-            f"listening on {listener.address}{f' as {listener.name}' if place else ''}"
-            for place, listener in enumerate(server.listeners)
+            f"listening on {listener.address}{f' as {listener.name}' if index else ''}"
+            for index, listener in enumerate(server.listeners)
         )
         manager.notify("READY=1")
         await asyncio.wait((ended, server.failed), return_when=asyncio.FIRST_COMPLETED)

@@ -116,7 +116,7 @@ def consume(
     more = pairs_of(setting, "-X")
     with connected(bootstrap_servers, command_config, more) as admin:
         settings = _settings(bootstrap_servers, command_config, more, read_committed=read_committed)
-        places = _places(admin, topic, partition)
+        partitions = _chosen_partitions(admin, topic, partition)
         if group is not None and reset is not None:
             settings |= {"group.id": group, "auto.offset.reset": reset, "enable.auto.commit": "false"}
         with Consumer.from_config(settings) as consumer, stopped_by_signals() as stopped:
@@ -127,7 +127,7 @@ def consume(
                 if output is not None and (is_whole or follow):
                     member.commit()
             else:
-                ranges = _ranges(admin, places, first, last, read_committed=read_committed)
+                ranges = _ranges(admin, partitions, first, last, read_committed=read_committed)
                 pieces = _followed(consumer, ranges) if follow else _read(consumer, ranges)
                 count, is_whole = _written(_at_most(pieces, most), to)
     sys.stdout.flush()
@@ -147,7 +147,7 @@ def _settings(
     }
 
 
-def _places(admin: Admin, topic: str, wanted: Sequence[int] | None) -> list[TopicPartition]:
+def _chosen_partitions(admin: Admin, topic: str, wanted: Sequence[int] | None) -> list[TopicPartition]:
     """Return the partitions to read. Exits with status 1 if one does not exist."""
     known = described(admin, topic).partitions
     for number in wanted or ():
@@ -157,32 +157,35 @@ def _places(admin: Admin, topic: str, wanted: Sequence[int] | None) -> list[Topi
 
 
 def _ranges(
-    admin: Admin, places: Sequence[TopicPartition], first: Position, last: Position, *, read_committed: bool
+    admin: Admin, partitions: Sequence[TopicPartition], first: Position, last: Position, *, read_committed: bool
 ) -> dict[TopicPartition, _Range]:
     """Return the offsets to read of each partition. Prints how many records wait for an open transaction."""
-    high = {place: at.offset for place, at in admin.list_offsets(dict.fromkeys(places, LATEST)).items()}
-    begins = admin.list_offsets(dict.fromkeys(places, EARLIEST))
+    high = {partition: at.offset for partition, at in admin.list_offsets(dict.fromkeys(partitions, LATEST)).items()}
+    begins = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = high
     if read_committed:
-        stable = admin.list_offsets(dict.fromkeys(places, LATEST), isolation=Isolation.READ_COMMITTED)
-        ends = {place: min(high[place], at.offset) for place, at in stable.items()}
+        stable = admin.list_offsets(dict.fromkeys(partitions, LATEST), isolation=Isolation.READ_COMMITTED)
+        ends = {partition: min(high[partition], at.offset) for partition, at in stable.items()}
 
     def resolved(position: Position) -> Mapping[TopicPartition, int]:
         if isinstance(position, Offset):
-            back = {place: max(ends[place] + position.at, begins[place].offset) for place in places}
-            return back if position.at < 0 else dict.fromkeys(places, position.at)
-        found = admin.list_offsets(dict.fromkeys(places, position.timestamp))
-        return {place: high[place] if found[place].offset < 0 else found[place].offset for place in places}
+            back = {partition: max(ends[partition] + position.at, begins[partition].offset) for partition in partitions}
+            return back if position.at < 0 else dict.fromkeys(partitions, position.at)
+        found = admin.list_offsets(dict.fromkeys(partitions, position.timestamp))
+        return {
+            partition: high[partition] if found[partition].offset < 0 else found[partition].offset
+            for partition in partitions
+        }
 
     starts, stops = resolved(first), resolved(last)
-    for place, stop in stops.items():
-        behind = min(stop, high[place]) - ends[place]
+    for partition, stop in stops.items():
+        behind = min(stop, high[partition]) - ends[partition]
         if behind > 0:
             sys.stderr.write(
-                f"{place.topic}-{place.partition}: {behind} offsets from {ends[place]} on wait for an open transaction "
-                f"(fencepost transactions list --topic {place.topic})\n"
+                f"{partition.topic}-{partition.partition}: {behind} offsets from {ends[partition]} on wait for an open "
+                f"transaction (fencepost transactions list --topic {partition.topic})\n"
             )
-    return {place: _Range(starts[place], min(stops[place], ends[place])) for place in places}
+    return {partition: _Range(starts[partition], min(stops[partition], ends[partition])) for partition in partitions}
 
 
 def _read(consumer: Consumer, ranges: Mapping[TopicPartition, _Range]) -> Iterator[Fetched]:
@@ -193,8 +196,8 @@ def _read(consumer: Consumer, ranges: Mapping[TopicPartition, _Range]) -> Iterat
 
 def _followed(consumer: Consumer, ranges: Mapping[TopicPartition, _Range]) -> Iterator[Fetched]:
     consumer.assign([*ranges])
-    for place, (start, _) in ranges.items():
-        consumer.seek(place, start)
+    for partition, (start, _) in ranges.items():
+        consumer.seek(partition, start)
     while True:
         yield from consumer.poll_columns(POLL_MS)
 

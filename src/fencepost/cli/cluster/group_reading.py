@@ -49,7 +49,7 @@ class ReadingMember(RebalanceListener):
     def commit(self) -> None:
         """Commit the positions of the partitions that are still assigned to this member. Raises KafkaError."""
         assigned = set(self._consumer.assignment())
-        self._consumer.commit({place: at for place, at in self._taken.items() if place in assigned})
+        self._consumer.commit({partition: at for partition, at in self._taken.items() if partition in assigned})
 
-    def _is_behind(self, place: TopicPartition) -> bool:
-        return self._consumer.lag(place) != 0  # None: the end is not known yet
+    def _is_behind(self, partition: TopicPartition) -> bool:
+        return self._consumer.lag(partition) != 0  # None: the end is not known yet

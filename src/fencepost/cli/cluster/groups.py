@@ -219,7 +219,7 @@ def _facts(admin: Admin, described: GroupDescription, kind: str) -> dict[str, An
                 "client": member.client_id,
                 "host": member.client_host,
                 "subscribed": list(member.subscribed),
-                "assigned": [f"{place.topic}-{place.partition}" for place in member.assigned],
+                "assigned": [f"{partition.topic}-{partition.partition}" for partition in member.assigned],
             }
             for member in described.members
         ],
@@ -232,36 +232,40 @@ def _shared(admin: Admin, described: GroupDescription) -> list[dict[str, Any]]:
     ends = _ends(admin, starts)
     return [
         {
-            "topic": place.topic,
-            "partition": place.partition,
+            "topic": partition.topic,
+            "partition": partition.partition,
             "start": at.start_offset,
-            "end": ends.get(place),
+            "end": ends.get(partition),
             "lag": None if at.lag < 0 else at.lag,
             "member": None,
         }
-        for place, at in sorted(starts.items())
+        for partition, at in sorted(starts.items())
     ]
 
 
-def _ends(admin: Admin, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+def _ends(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     """Return the end offsets. A group keeps the offsets of deleted topics, which have no end."""
-    there = admin.describe_topics({place.topic for place in places}) if places else {}
-    existing = [place for place in places if place.topic in there and place.partition in there[place.topic].partitions]
-    return {place: at.offset for place, at in admin.list_offsets(dict.fromkeys(existing, LATEST)).items()}
+    there = admin.describe_topics({partition.topic for partition in partitions}) if partitions else {}
+    existing = [
+        partition
+        for partition in partitions
+        if partition.topic in there and partition.partition in there[partition.topic].partitions
+    ]
+    return {partition: at.offset for partition, at in admin.list_offsets(dict.fromkeys(existing, LATEST)).items()}
 
 
 def _committed(admin: Admin, described: GroupDescription) -> list[dict[str, Any]]:
     committed = admin.group_offsets(described.group_id, require_stable=False)
-    owners = {place: member.member_id for member in described.members for place in member.assigned}
-    places = sorted({*committed, *owners})
-    ends = _ends(admin, places)
+    owners = {partition: member.member_id for member in described.members for partition in member.assigned}
+    partitions = sorted({*committed, *owners})
+    ends = _ends(admin, partitions)
     rows = []
-    for place in places:
-        at = committed[place].offset if place in committed else None
-        end = ends.get(place)
+    for partition in partitions:
+        at = committed[partition].offset if partition in committed else None
+        end = ends.get(partition)
         lag = None if at is None or end is None else max(end - at, 0)
-        names = {"topic": place.topic, "partition": place.partition}
-        rows.append({**names, "committed": at, "end": end, "lag": lag, "member": owners.get(place)})
+        names = {"topic": partition.topic, "partition": partition.partition}
+        rows.append({**names, "committed": at, "end": end, "lag": lag, "member": owners.get(partition)})
     return rows
 
 
@@ -297,19 +301,22 @@ def reset_offsets(
     wanted = None if to is None else position_of(to, "--to")
     chosen = [_chosen(text) for text in topic or ()]
     with connected(bootstrap_servers, command_config) as admin:
-        committed = {place: at.offset for place, at in admin.group_offsets(group).items()}
-        places = _places(admin, chosen) if chosen else sorted(committed)
-        if not places:
+        committed = {partition: at.offset for partition, at in admin.group_offsets(group).items()}
+        partitions = _chosen_partitions(admin, chosen) if chosen else sorted(committed)
+        if not partitions:
             refuse(f"group {group!r} has committed nothing; say --topic")
         if wanted is None:
-            unknown = [place for place in places if place not in committed]
+            unknown = [partition for partition in partitions if partition not in committed]
             if unknown:
                 refuse(
                     f"group {group!r} has committed nothing of {unknown[0].topic}-{unknown[0].partition} to shift from"
                 )
-        found = _resolved(admin, places, wanted, {place: at + (shift_by or 0) for place, at in committed.items()})
+        found = _resolved(
+            admin, partitions, wanted, {partition: at + (shift_by or 0) for partition, at in committed.items()}
+        )
         rows = [
-            (place.topic, str(place.partition), str(committed.get(place, "")), str(at)) for place, at in found.items()
+            (partition.topic, str(partition.partition), str(committed.get(partition, "")), str(at))
+            for partition, at in found.items()
         ]
         if not as_json:
             print_table([("TOPIC", "PARTITION", "COMMITTED", "NEW"), *rows])
@@ -320,8 +327,13 @@ def reset_offsets(
     if as_json:
         print_json(
             [
-                {"topic": place.topic, "partition": place.partition, "committed": committed.get(place), "new": at}
-                for place, at in found.items()
+                {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "committed": committed.get(partition),
+                    "new": at,
+                }
+                for partition, at in found.items()
             ]
         )
     sys.stderr.write(f"{counted_noun(len(found), 'offset')} {'would be ' if dry_run else ''}set\n")
@@ -342,10 +354,10 @@ def _chosen(text: str) -> tuple[str, list[int] | None]:
         raise typer.BadParameter(f"{text!r:.80} is not TOPIC or TOPIC:0,1,2", param_hint="--topic") from error
 
 
-def _places(admin: Admin, chosen: Sequence[tuple[str, list[int] | None]]) -> list[TopicPartition]:
+def _chosen_partitions(admin: Admin, chosen: Sequence[tuple[str, list[int] | None]]) -> list[TopicPartition]:
     """Return the partitions. Exits with status 1 for an unknown topic or partition."""
     there = admin.describe_topics([name for name, _ in chosen])
-    places = []
+    partitions = []
     for name, numbers in chosen:
         if name not in there:
             refuse(f"there is no topic {name!r}")
@@ -353,26 +365,31 @@ def _places(admin: Admin, chosen: Sequence[tuple[str, list[int] | None]]) -> lis
         for number in known if numbers is None else numbers:
             if number not in known:
                 refuse(f"topic {name!r} has no partition {number}")
-            places.append(TopicPartition(name, number))
-    return sorted(set(places))
+            partitions.append(TopicPartition(name, number))
+    return sorted(set(partitions))
 
 
 def _resolved(
-    admin: Admin, places: Sequence[TopicPartition], wanted: Position | None, shifted: Mapping[TopicPartition, int]
+    admin: Admin, partitions: Sequence[TopicPartition], wanted: Position | None, shifted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Return the new offset of each partition, between its beginning and its end."""
-    begins = admin.list_offsets(dict.fromkeys(places, EARLIEST))
-    ends = admin.list_offsets(dict.fromkeys(places, LATEST))
+    begins = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+    ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
     at: Mapping[TopicPartition, int]
     match wanted:
         case None:
             at = shifted
         case Offset(number):
-            at = {place: number if number >= 0 else ends[place].offset + number for place in places}
+            at = {partition: number if number >= 0 else ends[partition].offset + number for partition in partitions}
         case _:
-            found = admin.list_offsets(dict.fromkeys(places, wanted.timestamp))
-            at = {place: ends[place].offset if found[place].offset < 0 else found[place].offset for place in places}
-    return {place: min(max(at[place], begins[place].offset), ends[place].offset) for place in places}
+            found = admin.list_offsets(dict.fromkeys(partitions, wanted.timestamp))
+            at = {
+                partition: ends[partition].offset if found[partition].offset < 0 else found[partition].offset
+                for partition in partitions
+            }
+    return {
+        partition: min(max(at[partition], begins[partition].offset), ends[partition].offset) for partition in partitions
+    }
 
 
 @groups.command()

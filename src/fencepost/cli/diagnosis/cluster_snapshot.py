@@ -22,7 +22,7 @@ from fencepost.spark.sink.decision_store import DecisionStore
 from fencepost.spark.sink.repair import WinnerState, winner_state
 
 __all__ = [
-    "MOST_PLACES",
+    "MOST_PARTITIONS",
     "PAGE_BOUNDS",
     "Calls",
     "ClusterSnapshot",
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 PAGE_BOUNDS: Final = CollectionLimits(partitions=5_000, groups=100, described=1_000, held=100, read=50)
-MOST_PLACES: Final = 50  # partitions of one transaction whose producers are described
+MOST_PARTITIONS: Final = 50  # partitions of one transaction whose producers are described
 SLOW_EVERY_MS: Final = 30_000
 SLOW_FIELDS: Final = (
     *("silent", "throttled", "log_dirs", "least_in_sync", "clock_ahead_ms", "features", "fences_by_group", "rights"),
@@ -151,16 +151,18 @@ class SnapshotCollector:
     async def transaction(self, transactional_id: str) -> TransactionDetail:
         """Describe a transaction and its producers in at most MOST_PLACES partitions. Raises KafkaError."""
         (found,) = await self._calls.describe_transactions([transactional_id], api_timeout_ms=self._patience_ms)
-        places = found.partitions[:MOST_PLACES] if found.error_code == 0 else ()
-        calls = [self._calls.describe_producers([place], api_timeout_ms=self._patience_ms) for place in places]
+        partitions = found.partitions[:MOST_PARTITIONS] if found.error_code == 0 else ()
+        calls = [
+            self._calls.describe_producers([partition], api_timeout_ms=self._patience_ms) for partition in partitions
+        ]
         answers = await gather(self._calls.cluster.runtime, calls)
         producers: dict[TopicPartition, ProducerDescription | KafkaError | None] = {}
-        for place, answer in zip(places, map(checked, answers), strict=True):
+        for partition, answer in zip(partitions, map(checked, answers), strict=True):
             if isinstance(answer, KafkaError):
-                producers[place] = answer
+                producers[partition] = answer
                 continue
-            own = [each for each in answer[place] if each.producer_id == found.producer_id]
-            producers[place] = own[0] if own else None
+            own = [each for each in answer[partition] if each.producer_id == found.producer_id]
+            producers[partition] = own[0] if own else None
         return TransactionDetail(found, producers)
 
     async def group(self, group_id: str) -> GroupDetail:
@@ -172,19 +174,21 @@ class SnapshotCollector:
             shared = await self._calls.share_group_offsets(group_id, api_timeout_ms=self._patience_ms)
         else:
             offsets = await self._calls.group_offsets(group_id, require_stable=False, api_timeout_ms=self._patience_ms)
-            committed = {place: at.offset for place, at in offsets.items()}
-        places = sorted({*committed, *shared, *(place for member in described.members for place in member.assigned)})
-        names = {place.topic for place in places}
+            committed = {partition: at.offset for partition, at in offsets.items()}
+        partitions = sorted(
+            {*committed, *shared, *(partition for member in described.members for partition in member.assigned)}
+        )
+        names = {partition.topic for partition in partitions}
         there = await self._calls.describe_topics(names, api_timeout_ms=self._patience_ms) if names else {}
         led = [
-            place
-            for place in places
-            if place.topic in there
-            and place.partition in there[place.topic].partitions
-            and there[place.topic].partitions[place.partition].leader >= 0
+            partition
+            for partition in partitions
+            if partition.topic in there
+            and partition.partition in there[partition.topic].partitions
+            and there[partition.topic].partitions[partition.partition].leader >= 0
         ]
         ends = await self._calls.list_offsets(dict.fromkeys(led, LATEST), api_timeout_ms=self._patience_ms)
-        return GroupDetail(described, committed, {place: at.offset for place, at in ends.items()}, shared)
+        return GroupDetail(described, committed, {partition: at.offset for partition, at in ends.items()}, shared)
 
 
 def _is_slow(each: UnansweredQuestion) -> bool:

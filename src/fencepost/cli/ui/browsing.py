@@ -102,7 +102,7 @@ class Browser:
         searches = self._runs.run(
             self._searches(query, [TopicPartition(query.topic, at) for at in wanted[:MOST_PARTITIONS]])
         )
-        ends = {search.place.partition: [search.begin, search.end] for search in searches} if not query.at else {}
+        ends = {search.partition.partition: [search.begin, search.end] for search in searches} if not query.at else {}
         scanned, flaws, is_whole = 0, list[str](), True
         while windows := [(search, window) for search in searches if (window := search.window()) is not None]:
             if clock() > until or scanned >= MOST_SCANNED:
@@ -110,7 +110,7 @@ class Browser:
                 break
             for first in range(0, len(windows), PARTITIONS_AT_ONCE):
                 some = windows[first : first + PARTITIONS_AT_ONCE]
-                passages = self._runs.run(self._read_all([(search.place, *window) for search, window in some]))
+                passages = self._runs.run(self._read_all([(search.partition, *window) for search, window in some]))
                 for (search, _), window_records in zip(some, passages, strict=True):
                     matching = [
                         self._shown(each, query)
@@ -146,12 +146,12 @@ class Browser:
     def message(self, query: Query, owners: Mapping[int, str]) -> Any:
         """Return the message at an offset, or None if there is none there. Raises KafkaError."""
         offset = query.offset or 0
-        place = TopicPartition(query.topic, query.partition or 0)
-        (window_records,) = self._runs.run(self._read_all([(place, offset, offset + 1)]))
+        partition = TopicPartition(query.topic, query.partition or 0)
+        (window_records,) = self._runs.run(self._read_all([(partition, offset, offset + 1)]))
         if not window_records.messages:
             return {
                 "name": query.topic,
-                "partition": place.partition,
+                "partition": partition.partition,
                 "offset": offset,
                 "flaws": [*window_records.flaws],
             }
@@ -161,27 +161,27 @@ class Browser:
 
     # --- in the thread with the connections ---
 
-    async def _searches(self, query: Query, places: Sequence[TopicPartition]) -> list[PartitionSearch]:
-        begins = await self._calls.list_offsets(dict.fromkeys(places, EARLIEST), api_timeout_ms=self._call_ms)
-        ends = await self._calls.list_offsets(dict.fromkeys(places, LATEST), api_timeout_ms=self._call_ms)
-        starts = {place: at.offset for place, at in begins.items()}
-        stops = {place: at.offset for place, at in ends.items()}
+    async def _searches(self, query: Query, partitions: Sequence[TopicPartition]) -> list[PartitionSearch]:
+        begins = await self._calls.list_offsets(dict.fromkeys(partitions, EARLIEST), api_timeout_ms=self._call_ms)
+        ends = await self._calls.list_offsets(dict.fromkeys(partitions, LATEST), api_timeout_ms=self._call_ms)
+        starts = {partition: at.offset for partition, at in begins.items()}
+        stops = {partition: at.offset for partition, at in ends.items()}
         if query.timestamp_ms is not None and not query.at:
             found = await self._calls.list_offsets(
-                dict.fromkeys(places, query.timestamp_ms), api_timeout_ms=self._call_ms
+                dict.fromkeys(partitions, query.timestamp_ms), api_timeout_ms=self._call_ms
             )
-            starts |= {place: stops[place] if at.offset < 0 else at.offset for place, at in found.items()}
+            starts |= {partition: stops[partition] if at.offset < 0 else at.offset for partition, at in found.items()}
         elif query.offset is not None:
-            starts = {place: min(max(start, query.offset), stops[place]) for place, start in starts.items()}
+            starts = {partition: min(max(start, query.offset), stops[partition]) for partition, start in starts.items()}
         searches = []
-        for place in places:
-            begin, end = starts[place], stops[place]
+        for partition in partitions:
+            begin, end = starts[partition], stops[partition]
             if query.at:
-                mark = query.at.get(place.partition)
+                mark = query.at.get(partition.partition)
                 if mark is None:
                     continue
                 begin, end = (begin, min(mark, end)) if query.newest else (max(mark, begin), end)
-            searches.append(PartitionSearch(place, begin, end, query.newest))
+            searches.append(PartitionSearch(partition, begin, end, query.newest))
         return searches
 
     async def _read_all(self, windows: Sequence[tuple[TopicPartition, int, int]]) -> list[WindowRecords]:
@@ -193,42 +193,42 @@ class Browser:
             passages.append(answer)
         return passages
 
-    async def _read(self, place: TopicPartition, start: int, stop: int) -> WindowRecords:
+    async def _read(self, partition: TopicPartition, start: int, stop: int) -> WindowRecords:
         """Return the records of a window, or of its first part if it has too many bytes."""
-        window = _Window(place, start, stop)
+        window = _Window(partition, start, stop)
         while window.at < stop and window.size_bytes < WINDOW_BYTES:
-            if window.take(await self._fetch(place, window.at, Isolation.READ_COMMITTED)):
+            if window.take(await self._fetch(partition, window.at, Isolation.READ_COMMITTED)):
                 continue
-            everything = await self._fetch(place, window.at, Isolation.READ_UNCOMMITTED)
+            everything = await self._fetch(partition, window.at, Isolation.READ_UNCOMMITTED)
             if not window.take(everything):
                 window.take_gap(everything.high_watermark)
         ahead, fetches = window.at, 0
         while window.undecided() and fetches < AHEAD_FETCHES:
-            after = window.look_ahead(await self._fetch(place, ahead, Isolation.READ_UNCOMMITTED))
+            after = window.look_ahead(await self._fetch(partition, ahead, Isolation.READ_UNCOMMITTED))
             if after <= ahead:
                 break
             ahead, fetches = after, fetches + 1
         open_from: dict[int, int] | None = None
         if window.undecided():
             try:
-                found = await self._calls.describe_producers([place], api_timeout_ms=self._call_ms)
-                open_from = {each.producer_id: each.transaction_start_offset for each in found[place]}
+                found = await self._calls.describe_producers([partition], api_timeout_ms=self._call_ms)
+                open_from = {each.producer_id: each.transaction_start_offset for each in found[partition]}
             except KafkaError as error:
-                window.flaws.append(f"Partition {place.partition}: open transactions are not known: {error}")
+                window.flaws.append(f"Partition {partition.partition}: open transactions are not known: {error}")
         return window.window_records(open_from)
 
-    async def _fetch(self, place: TopicPartition, offset: int, isolation: Isolation) -> FetchPartitionResult:
+    async def _fetch(self, partition: TopicPartition, offset: int, isolation: Isolation) -> FetchPartitionResult:
         cluster = self._calls.cluster
         deadline_ms = cluster.runtime.now_ms() + self._call_ms
         stored = StoredBatches(cluster, isolation, FETCH_BYTES, wait_ms=0)
-        return await stored.fetch_once(place, offset, deadline_ms)
+        return await stored.fetch_once(partition, offset, deadline_ms)
 
 
 class _Window:
     """Decodes the batches of one window, and finds the ends of their transactions."""
 
-    def __init__(self, place: TopicPartition, start: int, stop: int) -> None:
-        self._place, self._stop = place, stop
+    def __init__(self, partition: TopicPartition, start: int, stop: int) -> None:
+        self._partition, self._stop = partition, stop
         self.at = start
         self.size_bytes = 0
         self.flaws: list[str] = []
@@ -304,7 +304,7 @@ class _Window:
         if outcome is None:
             outcome = EndState.UNKNOWN if header.is_transactional else EndState.NONE
         decoded = decode_readable(batch, start_offset=self.at, max_batch_bytes=DECODED_BYTES)
-        fetched = Fetched(self._place, decoded.columns, decoded.columns.next_offset, timestamp_type_of(batch))
+        fetched = Fetched(self._partition, decoded.columns, decoded.columns.next_offset, timestamp_type_of(batch))
         for record in to_records(fetched):
             if record.offset >= self._stop:
                 break
@@ -314,5 +314,5 @@ class _Window:
 
     def _flaw(self, offset: int, reason: str) -> None:
         self.flaws.append(
-            f"Partition {self._place.partition}: records from offset {offset} on cannot be read: {reason}"
+            f"Partition {self._partition.partition}: records from offset {offset} on cannot be read: {reason}"
         )

@@ -19,7 +19,7 @@ from fencepost.client.types import TopicPartition
 
 __all__ = ["CHANGES", "Clients", "PageChange"]
 
-Wanted = Mapping[str, Any]
+ChangeFields = Mapping[str, Any]
 E = TypeVar("E", bound=IntEnum)
 
 
@@ -51,14 +51,14 @@ class PageChange:
 # --- fields ---
 
 
-def _text(wanted: Wanted, name: str, *, may_be_empty: bool = False) -> str:
+def _text(wanted: ChangeFields, name: str, *, may_be_empty: bool = False) -> str:
     value = wanted.get(name, "")
     if not isinstance(value, str) or not (value or may_be_empty):
         raise HttpRefusal(400, f"{name} is missing")
     return value
 
 
-def _whole(wanted: Wanted, name: str, default: int | None = None) -> int:
+def _whole(wanted: ChangeFields, name: str, default: int | None = None) -> int:
     text = _text(wanted, name, may_be_empty=default is not None)
     if not text and default is not None:
         return default
@@ -67,7 +67,7 @@ def _whole(wanted: Wanted, name: str, default: int | None = None) -> int:
     return int(text)
 
 
-def _lines(wanted: Wanted, name: str) -> list[tuple[str, str]]:
+def _lines(wanted: ChangeFields, name: str) -> list[tuple[str, str]]:
     """Parse lines of the form name=value."""
     pairs = []
     for line in filter(str.strip, _text(wanted, name, may_be_empty=True).splitlines()):
@@ -78,7 +78,7 @@ def _lines(wanted: Wanted, name: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _member(wanted: Wanted, name: str, kind: type[E]) -> E:
+def _member(wanted: ChangeFields, name: str, kind: type[E]) -> E:
     text = _text(wanted, name).upper().replace("-", "_")
     if text not in kind.__members__:
         raise HttpRefusal(400, f"{name} {text!r} is none of {', '.join(kind.__members__)}")
@@ -88,7 +88,7 @@ def _member(wanted: Wanted, name: str, kind: type[E]) -> E:
 # --- topics and records ---
 
 
-def _create_topic(wanted: Wanted) -> PageChange:
+def _create_topic(wanted: ChangeFields) -> PageChange:
     name, partitions = _text(wanted, "name"), _whole(wanted, "partitions", -1)
     copies, configs = _whole(wanted, "replicas", -1), dict(_lines(wanted, "settings"))
 
@@ -101,7 +101,7 @@ def _create_topic(wanted: Wanted) -> PageChange:
     return PageChange(f"Create topic {name} with {count}?", name, run)
 
 
-def _grow_topic(wanted: Wanted) -> PageChange:
+def _grow_topic(wanted: ChangeFields) -> PageChange:
     name, partitions = _text(wanted, "name"), _whole(wanted, "partitions")
 
     def run(clients: Clients) -> str:
@@ -113,7 +113,7 @@ def _grow_topic(wanted: Wanted) -> PageChange:
     return PageChange(f"{question} Keys move to other partitions. It cannot be undone.", name, run)
 
 
-def _configure_topic(wanted: Wanted) -> PageChange:
+def _configure_topic(wanted: ChangeFields) -> PageChange:
     name, setting = _text(wanted, "name"), _text(wanted, "setting")
     value = _text(wanted, "value", may_be_empty=True) or None
 
@@ -125,7 +125,7 @@ def _configure_topic(wanted: Wanted) -> PageChange:
     return PageChange(f"Set {setting} of topic {name} to {'its default' if value is None else value}?", name, run)
 
 
-def _delete_topic(wanted: Wanted) -> PageChange:
+def _delete_topic(wanted: ChangeFields) -> PageChange:
     name = _text(wanted, "name")
 
     def run(clients: Clients) -> str:
@@ -136,7 +136,7 @@ def _delete_topic(wanted: Wanted) -> PageChange:
     return PageChange(f"Delete topic {name} with all its records? It cannot be undone.", name, run, is_grave=True)
 
 
-def _produce(wanted: Wanted) -> PageChange:
+def _produce(wanted: ChangeFields) -> PageChange:
     topic, partition = _text(wanted, "name"), _whole(wanted, "partition", -1)
     key = _text(wanted, "key", may_be_empty=True).encode() or None
     value = None if wanted.get("null") == "1" else _text(wanted, "value", may_be_empty=True).encode()
@@ -162,7 +162,7 @@ def _produce(wanted: Wanted) -> PageChange:
 # --- groups ---
 
 
-def _reset_offsets(wanted: Wanted) -> PageChange:
+def _reset_offsets(wanted: ChangeFields) -> PageChange:
     group, to = _text(wanted, "name"), _text(wanted, "to")
     topic, partition = _text(wanted, "topic", may_be_empty=True), _whole(wanted, "partition", -1)
     at: str | int = to
@@ -179,21 +179,22 @@ def _reset_offsets(wanted: Wanted) -> PageChange:
     def run(clients: Clients) -> str:
         with clients.admin() as admin:
             committed = admin.group_offsets(group)
-            places = [
-                place
-                for place in committed
-                if (not topic or place.topic == topic) and (partition < 0 or place.partition == partition)
+            partitions = [
+                topic_partition
+                for topic_partition in committed
+                if (not topic or topic_partition.topic == topic)
+                and (partition < 0 or topic_partition.partition == partition)
             ]
-            if not places and topic:
+            if not partitions and topic:
                 known = admin.describe_topics([topic])[topic].partitions
-                places = [TopicPartition(topic, each) for each in known if partition < 0 or each == partition]
-            if not places:
+                partitions = [TopicPartition(topic, each) for each in known if partition < 0 or each == partition]
+            if not partitions:
                 raise HttpRefusal(409, f"group {group} has committed no offset there; name a topic")
             if to == "offset" and isinstance(at, int):
-                admin.alter_group_offsets(group, dict.fromkeys(places, at))
+                admin.alter_group_offsets(group, dict.fromkeys(partitions, at))
             else:
-                admin.reset_group_offsets(group, at, places)
-        return f"reset {counted_noun(len(places), 'partition')} of group {group}"
+                admin.reset_group_offsets(group, at, partitions)
+        return f"reset {counted_noun(len(partitions), 'partition')} of group {group}"
 
     where = f"topic {topic}" if topic else "all its topics"
     words = to if to in ("earliest", "latest") else f"{to} {wanted.get('at')}"
@@ -208,7 +209,7 @@ def _reset_offsets(wanted: Wanted) -> PageChange:
 # --- rights, users, quotas ---
 
 
-def _acl(wanted: Wanted) -> Acl:
+def _acl(wanted: ChangeFields) -> Acl:
     return Acl(
         _member(wanted, "resource", ResourceType),
         _text(wanted, "resource_name"),
@@ -220,7 +221,7 @@ def _acl(wanted: Wanted) -> Acl:
     )
 
 
-def _add_acl(wanted: Wanted) -> PageChange:
+def _add_acl(wanted: ChangeFields) -> PageChange:
     rule = _acl(wanted)
 
     def run(clients: Clients) -> str:
@@ -231,7 +232,7 @@ def _add_acl(wanted: Wanted) -> PageChange:
     return PageChange(f"Add the rule: {rule}?", rule.principal, run)
 
 
-def _delete_acl(wanted: Wanted) -> PageChange:
+def _delete_acl(wanted: ChangeFields) -> PageChange:
     rule = _acl(wanted)
 
     def run(clients: Clients) -> str:
@@ -242,7 +243,7 @@ def _delete_acl(wanted: Wanted) -> PageChange:
     return PageChange(f"Delete the rule: {rule}?", rule.principal, run, is_grave=True)
 
 
-def _set_user(wanted: Wanted) -> PageChange:
+def _set_user(wanted: ChangeFields) -> PageChange:
     user, mechanism = _text(wanted, "user"), _member(wanted, "mechanism", ScramMechanism)
     password = _text(wanted, "password")
 
@@ -254,7 +255,7 @@ def _set_user(wanted: Wanted) -> PageChange:
     return PageChange(f"Set the password of user {user} for {mechanism.sasl_name}?", user, run)
 
 
-def _delete_user(wanted: Wanted) -> PageChange:
+def _delete_user(wanted: ChangeFields) -> PageChange:
     user, mechanism = _text(wanted, "user"), _member(wanted, "mechanism", ScramMechanism)
 
     def run(clients: Clients) -> str:
@@ -265,7 +266,7 @@ def _delete_user(wanted: Wanted) -> PageChange:
     return PageChange(f"Delete the password of user {user} for {mechanism.sasl_name}?", user, run, is_grave=True)
 
 
-def _set_quota(wanted: Wanted) -> PageChange:
+def _set_quota(wanted: ChangeFields) -> PageChange:
     entity = QuotaEntity(*(_text(wanted, part, may_be_empty=True) or None for part in ("user", "client_id", "ip")))
     if entity == QuotaEntity():
         raise HttpRefusal(
@@ -285,7 +286,7 @@ def _set_quota(wanted: Wanted) -> PageChange:
     return PageChange(f"Set {name} of {entity} to {'no limit' if value is None else value}?", str(entity), run)
 
 
-CHANGES: Final[Mapping[str, Callable[[Wanted], PageChange]]] = {
+CHANGES: Final[Mapping[str, Callable[[ChangeFields], PageChange]]] = {
     "create-topic": _create_topic,
     "grow-topic": _grow_topic,
     "configure-topic": _configure_topic,

@@ -91,7 +91,7 @@ class ClusterMonitor:
         user = config.credentials()[0] if config.security_protocol.startswith("SASL_") else ""
         self._principal = user or config.sasl_kerberos_principal
         decode = None if cluster.schema_registry is None else RegistryDecoder(cluster.schema_registry)
-        self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._io = io_thread()
 
         async def make() -> Calls:
@@ -210,18 +210,18 @@ class ClusterMonitor:
         }
 
     @contextmanager
-    def _place(self) -> Iterator[None]:
+    def _slot(self) -> Iterator[None]:
         """Count a request about this cluster, up to MOST_AT_ONCE at a time. Raises HttpRefusal."""
-        if not self._places.acquire(blocking=False):
+        if not self._slots.acquire(blocking=False):
             raise HttpRefusal(503, f"{MOST_AT_ONCE} requests wait for this cluster; try again later")
         try:
             yield
         finally:
-            self._places.release()
+            self._slots.release()
 
     def view(self, name: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return a view by its name. Raises HttpRefusal."""
-        with self._place():
+        with self._slot():
             return self._view(name, query)
 
     def _view(self, name: str, query: Mapping[str, str]) -> dict[str, Any]:
@@ -301,7 +301,7 @@ class ClusterMonitor:
         if action not in acts:
             raise HttpRefusal(404, f"there is no action {action!r}")
         try:
-            with self._place(), self._turn():
+            with self._slot(), self._turn():
                 done = acts[action](wanted)
                 with self._keeping:
                     self._kept.clear()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from fencepost.cli.diagnosis.cluster_snapshot import MOST_PLACES, GroupDetail, TransactionDetail
+from fencepost.cli.diagnosis.cluster_snapshot import MOST_PARTITIONS, GroupDetail, TransactionDetail
 from fencepost.cli.diagnosis.finding_text import as_value
 from fencepost.cli.transaction_view import meaning_of
 from fencepost.cli.ui.watch import ClusterWatch, lag_of, shared_lag_of
@@ -98,9 +98,9 @@ def _attention(watch: ClusterWatch) -> list[Document]:
     """Return the findings, the worst first. A finding about a partition has a link to its topic."""
     found: list[Document] = []
     for each in watch.findings[:MOST_ATTENTION]:
-        place = each.name.rpartition("-")[0] if each.kind is ObjectKind.PARTITION else each.name
+        target = each.name.rpartition("-")[0] if each.kind is ObjectKind.PARTITION else each.name
         link = "topic" if each.kind is ObjectKind.PARTITION else _LINKS.get(each.kind)
-        found.append({**as_value(each), "link": link, "target": place})
+        found.append({**as_value(each), "link": link, "target": target})
     more = len(watch.findings) - MOST_ATTENTION
     return found + ([{"code": "", "kind": "more", "name": f"{more} more", "words": ""}] if more > 0 else [])
 
@@ -149,8 +149,8 @@ def topic(watch: ClusterWatch, name: str, query: Query) -> Document | None:
     found = snapshot.topics[name]
 
     def row(number: int) -> Document:
-        place, at = TopicPartition(name, number), found.partitions[number]
-        ends = watch.ends.get(place)
+        partition, at = TopicPartition(name, number), found.partitions[number]
+        ends = watch.ends.get(partition)
         held = ends is not None and ends.stable < ends.end
         return {
             "partition": number,
@@ -159,7 +159,7 @@ def topic(watch: ClusterWatch, name: str, query: Query) -> Document | None:
             "in_sync": list(at.in_sync),
             "stable": None if ends is None else ends.stable,
             "end": None if ends is None else ends.end,
-            "holder": _holder(watch.held[place]) if held and place in watch.held else None,
+            "holder": _holder(watch.held[partition]) if held and partition in watch.held else None,
         }
 
     line = watch.lines.get(name)
@@ -239,9 +239,9 @@ def transaction(watch: ClusterWatch, detail: TransactionDetail) -> Document:
         "began_ms": found.start_time_ms if is_open and found.start_time_ms >= 0 else None,
         "timeout_ms": found.timeout_ms if known and found.timeout_ms < NO_TIMEOUT_MS else None,
         "owner": _owner(watch, name, found.state if known else None),
-        "partitions": [_producer(found, place, at) for place, at in detail.producers.items()],
-        "more_partitions": max(len(found.partitions) - MOST_PLACES, 0),
-        "holds": sorted(map(partition_name, watch.held_by().get(name, [])))[:MOST_PLACES],
+        "partitions": [_producer(found, partition, at) for partition, at in detail.producers.items()],
+        "more_partitions": max(len(found.partitions) - MOST_PARTITIONS, 0),
+        "holds": sorted(map(partition_name, watch.held_by().get(name, [])))[:MOST_PARTITIONS],
         "findings": [
             *_findings(watch, ObjectKind.TRANSACTION, name),
             *_findings(watch, ObjectKind.PARTITION, *map(partition_name, watch.held_by().get(name, []))),
@@ -251,19 +251,19 @@ def transaction(watch: ClusterWatch, detail: TransactionDetail) -> Document:
 
 
 def _producer(
-    found: TransactionDescription, place: TopicPartition, at: ProducerDescription | KafkaError | None
+    found: TransactionDescription, partition: TopicPartition, at: ProducerDescription | KafkaError | None
 ) -> Document:
     if isinstance(at, KafkaError):
-        return {"at": partition_name(place), "topic": place.topic, "error": str(at)}
+        return {"at": partition_name(partition), "topic": partition.topic, "error": str(at)}
     if at is None:
         return {
-            "at": partition_name(place),
-            "topic": place.topic,
+            "at": partition_name(partition),
+            "topic": partition.topic,
             "error": "nothing of this producer is in the partition",
         }
     return {
-        "at": partition_name(place),
-        "topic": place.topic,
+        "at": partition_name(partition),
+        "topic": partition.topic,
         "error": None,
         "epoch": at.producer_epoch,
         "fenced": at.producer_epoch != found.producer_epoch,
@@ -291,15 +291,15 @@ def groups(watch: ClusterWatch, query: Query) -> Document:
     def row(group_id: str, kind: str, state: str) -> Document:
         committed, shared = watch.committed.get(group_id, {}), watch.shared.get(group_id, {})
         error = next((each for each in (committed, shared) if isinstance(each, KafkaError)), None)
-        places = {} if isinstance(committed, KafkaError) else committed
+        partitions = {} if isinstance(committed, KafkaError) else committed
         starts = {} if isinstance(shared, KafkaError) else shared
         trace = watch.lags.get(group_id)
         return {
             "name": group_id,
             "type": kind,
             "state": state,
-            "topics": sorted({place.topic for place in (*places, *starts)})[:5],
-            "lag": shared_lag_of(starts) if starts else lag_of(places, watch.ends),
+            "topics": sorted({partition.topic for partition in (*partitions, *starts)})[:5],
+            "lag": shared_lag_of(starts) if starts else lag_of(partitions, watch.ends),
             "lags": [] if trace is None else list(trace.points)[-MOST_DRAWN_LAGS:],
             "error": None if error is None else str(error),
             "trouble": [each["words"] for each in _findings(watch, ObjectKind.GROUP, group_id)],
@@ -318,18 +318,18 @@ def group(watch: ClusterWatch, detail: GroupDetail, query: Query) -> Document | 
     described = detail.described
     if described.state == "Dead" and not detail.committed and not detail.shared:
         return None
-    owners = {place: member for member in described.members for place in member.assigned}
+    owners = {partition: member for member in described.members for partition in member.assigned}
     lags = {} if watch.snapshot is None else lags_of(watch.snapshot, watch.held, detail.committed)
 
-    def row(place: TopicPartition) -> Document:
-        at, end, lag = detail.committed.get(place), detail.ends.get(place), lags.get(place)
-        member, shared = owners.get(place), detail.shared.get(place)
+    def row(partition: TopicPartition) -> Document:
+        at, end, lag = detail.committed.get(partition), detail.ends.get(partition), lags.get(partition)
+        member, shared = owners.get(partition), detail.shared.get(partition)
         behind = None if at is None or end is None else max(end - at, 0)
         if shared is not None:  # no member owns a partition of a share group
             at, behind, member = shared.start_offset, None if shared.lag < 0 else shared.lag, None
         return {
-            "topic": place.topic,
-            "partition": place.partition,
+            "topic": partition.topic,
+            "partition": partition.partition,
             "committed": at,
             "end": end,
             "lag": behind,
@@ -452,8 +452,8 @@ def disks(watch: ClusterWatch, query: Query) -> Document:
         return {}
     sizes: Counter[str] = Counter()
     for each in snapshot.log_dirs:
-        for place, replica in each.replicas.items():
-            sizes[place.topic] += replica.size_bytes
+        for partition, replica in each.replicas.items():
+            sizes[partition.topic] += replica.size_bytes
     directories = [
         {
             "broker": each.broker,

@@ -238,7 +238,7 @@ def outcomes(
 class PartitionSearch:
     """The part of one partition that is still to be searched, and the matches of this page."""
 
-    place: TopicPartition
+    partition: TopicPartition
     begin: int
     end: int
     newest: bool
@@ -286,20 +286,22 @@ def page_of(searches: Sequence[PartitionSearch]) -> tuple[list[SeenMessage], dic
     """
     newest = any(search.newest for search in searches)
     # A partition's own order is that of its offsets, whatever the timestamps say.
-    heads = {search.place.partition: 0 for search in searches}
+    heads = {search.partition.partition: 0 for search in searches}
     chosen: list[SeenMessage] = []
     while len(chosen) < ROWS:
-        waiting = [search for search in searches if heads[search.place.partition] < len(search.found)]
+        waiting = [search for search in searches if heads[search.partition.partition] < len(search.found)]
         if not waiting:
             break
-        best = (max if newest else min)(waiting, key=lambda search: search.found[heads[search.place.partition]].order)
-        chosen.append(best.found[heads[best.place.partition]])
-        heads[best.place.partition] += 1
+        best = (max if newest else min)(
+            waiting, key=lambda search: search.found[heads[search.partition.partition]].order
+        )
+        chosen.append(best.found[heads[best.partition.partition]])
+        heads[best.partition.partition] += 1
     marks = {}
     for search in searches:
-        mark = search.rest(search.found[: heads[search.place.partition]])
+        mark = search.rest(search.found[: heads[search.partition.partition]])
         if mark is not None:
-            marks[search.place.partition] = mark
+            marks[search.partition.partition] = mark
     return chosen, marks
 
 

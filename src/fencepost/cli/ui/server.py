@@ -69,7 +69,7 @@ class Page:
                 self._monitors[cluster.name] = ClusterMonitor(cluster, decision_topic, every_s=every_s)
             self.token = secrets.token_urlsafe(32)
             self._site = Site(self._monitors, _page_files(), known, self.token, every_s)
-            # As many places again as the clusters have: all may be slow, and the page itself is still answered.
+            # As many slots again as the clusters have: all may be slow, and the page itself is still answered.
             most = MOST_AT_ONCE * (len(clusters) + 1)
             try:
                 self._server = BoundedServer(

@@ -103,7 +103,7 @@ class TimeSeries:
 
 def lag_of(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, Ends]) -> int | None:
     """Return the sum of offsets between a group's committed offsets and the ends. None: no end is known."""
-    lags = [max(ends[place].end - at, 0) for place, at in committed.items() if place in ends]
+    lags = [max(ends[partition].end - at, 0) for partition, at in committed.items() if partition in ends]
     return sum(lags) if lags else None
 
 
@@ -169,10 +169,10 @@ class ClusterWatch:
 
     def _take_ends(self, snapshot: ClusterSnapshot) -> None:
         there = {TopicPartition(name, number) for name, topic in snapshot.topics.items() for number in topic.partitions}
-        self.ends = {place: at for place, at in {**self.ends, **snapshot.ends}.items() if place in there}
+        self.ends = {partition: at for partition, at in {**self.ends, **snapshot.ends}.items() if partition in there}
         sums: dict[str, int] = defaultdict(int)
-        for place, at in self.ends.items():
-            sums[place.topic] += at.end
+        for partition, at in self.ends.items():
+            sums[partition.topic] += at.end
         self.lines = {name: line for name, line in self.lines.items() if name in sums}
         for name, count in sums.items():
             if name in self.lines or len(self.lines) < MOST_DRAWN:
@@ -278,9 +278,9 @@ class ClusterWatch:
     def held_by(self) -> dict[str, list[TopicPartition]]:
         """Return the partitions whose read_committed readers wait for a transaction, by transactional id."""
         found: dict[str, list[TopicPartition]] = defaultdict(list)
-        for place, held in self.held.items():
+        for partition, held in self.held.items():
             if held.transactional_id is not None:
-                found[held.transactional_id].append(place)
+                found[held.transactional_id].append(partition)
         return found
 
 

@@ -25,7 +25,7 @@ __all__ = [
     "ResourceType",
 ]
 
-Wanted = TypeVar("Wanted", de.DescribeAclsRequest, da.DeleteAclsFilter)
+FilterRequest = TypeVar("FilterRequest", de.DescribeAclsRequest, da.DeleteAclsFilter)
 
 
 class Acl(NamedTuple):
@@ -53,8 +53,8 @@ class Acl(NamedTuple):
         may = "may not" if self.permission is AclPermission.DENY else "may"
         kind, operation = (word.name.lower().replace("_", "-") for word in (self.resource_type, self.operation))
         whose = "that begins with " if self.pattern is PatternType.PREFIXED else ""
-        place = "" if self.host == "*" else f" from {self.host}"
-        return f"{self.principal} {may} {operation} {kind} {whose}{self.resource_name!r}{place}"
+        origin = "" if self.host == "*" else f" from {self.host}"
+        return f"{self.principal} {may} {operation} {kind} {whose}{self.resource_name!r}{origin}"
 
 
 class AclFilter(NamedTuple):
@@ -252,7 +252,7 @@ def _first_code(results: Sequence[ca.AclCreationResult] | Sequence[da.DeleteAcls
     return next((result.error_code for result in results if result.error_code != 0), 0)
 
 
-def _matching(message: type[Wanted], acl_filter: AclFilter) -> Wanted:
+def _matching(message: type[FilterRequest], acl_filter: AclFilter) -> FilterRequest:
     """Return the filter as a message, to describe or to delete."""
     return message(
         resource_type_filter=acl_filter.resource_type,

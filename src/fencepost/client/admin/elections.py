@@ -93,10 +93,10 @@ class AdminElections(AdminBase):
         outcomes: Outcomes[TopicPartition] = Outcomes()
         for topic in reply.replica_election_results:
             for each in topic.partition_result:
-                place = TopicPartition(topic.topic, each.partition_id)
+                partition = TopicPartition(topic.topic, each.partition_id)
                 code = 0 if each.error_code == E.ELECTION_NOT_NEEDED else each.error_code
                 answer = ItemAnswer(code, each.error_message, each.error_code == 0)
-                outcomes.put(place, answer, f"leader of {place.topic}-{place.partition}", unanswered)
+                outcomes.put(partition, answer, f"leader of {partition.topic}-{partition.partition}", unanswered)
         return outcomes.results("elect leaders")
 
     async def update_features(
@@ -165,11 +165,11 @@ class AdminElections(AdminBase):
         """
         deadline_ms = self._deadline(api_timeout_ms)
         by_broker: defaultdict[int, list[tuple[str, int, int]]] = defaultdict(list)
-        for place in paths:
-            by_broker[place[2]].append(place)
+        for replica in paths:
+            by_broker[replica[2]].append(replica)
 
-        def make(places: Iterable[tuple[str, int, int]]) -> al.AlterReplicaLogDirsRequest:
-            return al.AlterReplicaLogDirsRequest(dirs=_directories({place: paths[place] for place in places}))
+        def make(replicas: Iterable[tuple[str, int, int]]) -> al.AlterReplicaLogDirsRequest:
+            return al.AlterReplicaLogDirsRequest(dirs=_directories({replica: paths[replica] for replica in replicas}))
 
         def read(broker: int, reply: al.AlterReplicaLogDirsResponse) -> dict[tuple[str, int, int], ItemAnswer]:
             return {
@@ -179,8 +179,8 @@ class AdminElections(AdminBase):
             }
 
         asks = [
-            (broker, places, ManyItems(make, (1, 2), partial(read, broker), _replica))
-            for broker, places in sorted(by_broker.items())
+            (broker, replicas, ManyItems(make, (1, 2), partial(read, broker), _replica))
+            for broker, replicas in sorted(by_broker.items())
         ]
         outcomes = await each_of_targets(self.cluster, asks, deadline_ms)
         outcomes.results("alter replica log directories")
@@ -210,8 +210,8 @@ class AdminElections(AdminBase):
             raise refusal(reply.error_code, f"unregister broker {broker_id}", reply.error_message, unanswered)
 
 
-def _replica(place: tuple[str, int, int]) -> str:
-    topic, number, broker = place
+def _replica(replica: tuple[str, int, int]) -> str:
+    topic, number, broker = replica
     return f"replica of {topic}-{number} on broker {broker}"
 
 

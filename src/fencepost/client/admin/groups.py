@@ -195,10 +195,12 @@ class AdminGroups(AdminBase):
             for partition, at in positions.items()
         }
         call: ManyItems[TopicPartition] = ManyItems(
-            lambda pending: commit_request(GroupMetadata(group_id), {place: wanted[place] for place in pending}),
+            lambda pending: commit_request(
+                GroupMetadata(group_id), {topic_partition: wanted[topic_partition] for topic_partition in pending}
+            ),
             (2, 9),
             _commit_answers,
-            lambda place: f"commit {place.topic}-{place.partition} of group {group_id!r}",
+            lambda topic_partition: f"commit {topic_partition.topic}-{topic_partition.partition} of group {group_id!r}",
             of_several=f"set offsets of group {group_id!r}",
         )
         coordinator = Coordinator(CoordinatorKind.GROUP, group_id)
@@ -287,9 +289,9 @@ class AdminGroups(AdminBase):
         outcomes: Outcomes[TopicPartition] = Outcomes()
         for topic in reply.topics:
             for partition in topic.partitions:
-                place = TopicPartition(topic.name, partition.partition_index)
-                name = f"offset of {topic.name}-{place.partition}"
-                outcomes.put(place, ItemAnswer(partition.error_code), name, unanswered)
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                name = f"offset of {topic.name}-{topic_partition.partition}"
+                outcomes.put(topic_partition, ItemAnswer(partition.error_code), name, unanswered)
         outcomes.results(operation)
 
 

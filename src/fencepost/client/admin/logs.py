@@ -59,18 +59,22 @@ class AdminLogs(AdminBase):
         """
         deadline_ms = self._deadline(api_timeout_ms)
         wanted = {TopicPartition(*partition): at for partition, at in before.items()}
-        calls = {place: self._delete_records_of(place, at, deadline_ms) for place, at in wanted.items()}
+        calls = {
+            topic_partition: self._delete_records_of(topic_partition, at, deadline_ms)
+            for topic_partition, at in wanted.items()
+        }
         return (await outcomes_of(self.cluster, calls)).results("delete records")
 
-    async def _delete_records_of(self, place: TopicPartition, before: int, deadline_ms: int) -> int:
+    async def _delete_records_of(self, topic_partition: TopicPartition, before: int, deadline_ms: int) -> int:
         timeout_ms = self.cluster.server_timeout_ms(deadline_ms)
-        operation = f"delete records of {place.topic}-{place.partition}"
-        partition = dr.DeleteRecordsPartition(partition_index=place.partition, offset=before)
+        operation = f"delete records of {topic_partition.topic}-{topic_partition.partition}"
+        partition = dr.DeleteRecordsPartition(partition_index=topic_partition.partition, offset=before)
         unanswered: list[KafkaError] = []
         reply: dr.DeleteRecordsResponse = await self.cluster.call(
-            Leader(place.topic, place.partition),
+            Leader(topic_partition.topic, topic_partition.partition),
             dr.DeleteRecordsRequest(
-                topics=[dr.DeleteRecordsTopic(name=place.topic, partitions=[partition])], timeout_ms=timeout_ms
+                topics=[dr.DeleteRecordsTopic(name=topic_partition.topic, partitions=[partition])],
+                timeout_ms=timeout_ms,
             ),
             (0, 2),
             deadline_ms=deadline_ms,

@@ -61,10 +61,10 @@ class AdminShareOffsets(AdminBase):
             for each in topic.partitions:
                 found = ShareOffset(each.start_offset, each.leader_epoch, each.lag)
                 answer = ItemAnswer(each.error_code, each.error_message, found)
-                place = TopicPartition(topic.topic_name, each.partition_index)
-                outcomes.put(place, answer, _request_name(place, group_id))
+                partition = TopicPartition(topic.topic_name, each.partition_index)
+                outcomes.put(partition, answer, _request_name(partition, group_id))
         known: dict[TopicPartition, ShareOffset] = outcomes.results(f"offsets of share group {group_id!r}")
-        return {place: found for place, found in known.items() if found.start_offset >= 0}
+        return {partition: found for partition, found in known.items() if found.start_offset >= 0}
 
     async def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[K, int], *, api_timeout_ms: int | None = None
@@ -80,7 +80,7 @@ class AdminShareOffsets(AdminBase):
             BrokerError: The group has members (68).
             ItemsFailedError: Some offsets could not be set; the others were.
         """
-        wanted = {TopicPartition(*place): offset for place, offset in offsets.items()}
+        wanted = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
         topics = [
             ag.AlterShareGroupOffsetsRequestTopic(
                 topic_name=topic,
@@ -98,9 +98,9 @@ class AdminShareOffsets(AdminBase):
         outcomes: Outcomes[TopicPartition] = Outcomes()
         for answered in reply.responses:
             for each in answered.partitions:
-                place = TopicPartition(answered.topic_name, each.partition_index)
+                partition = TopicPartition(answered.topic_name, each.partition_index)
                 answer = ItemAnswer(each.error_code, each.error_message)
-                outcomes.put(place, answer, _request_name(place, group_id), unanswered)
+                outcomes.put(partition, answer, _request_name(partition, group_id), unanswered)
         outcomes.results(f"set offsets of share group {group_id!r}")
 
     async def delete_share_group_offsets(
@@ -155,5 +155,5 @@ class AdminShareOffsets(AdminBase):
         return group, unanswered
 
 
-def _request_name(place: TopicPartition, group_id: str) -> str:
-    return f"offset of {place.topic}-{place.partition} of share group {group_id!r}"
+def _request_name(partition: TopicPartition, group_id: str) -> str:
+    return f"offset of {partition.topic}-{partition.partition} of share group {group_id!r}"

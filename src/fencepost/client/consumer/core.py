@@ -127,14 +127,14 @@ class ConsumerCore(ConsumerQueries):
 
     async def incremental_assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions too. The others keep their positions. Raises UsageError while subscribed."""
-        await self.assign([*self._reading.places, *partitions])
+        await self.assign([*self._reading.states, *partitions])
 
     async def incremental_unassign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these assigned partitions no more. Raises UsageError while subscribed, or if one is not assigned."""
         gone = [TopicPartition(*each) for each in partitions]
         for each in gone:
-            self._reading.place(each)
-        await self.assign([each for each in self._reading.places if each not in gone])
+            self._reading.state(each)
+        await self.assign([each for each in self._reading.states if each not in gone])
 
     async def subscribe(
         self, topics: Iterable[str] | re.Pattern[str] = (), *, pattern: str | re.Pattern[str] | None = None
@@ -152,7 +152,7 @@ class ConsumerCore(ConsumerQueries):
             await self.unsubscribe()
             return
         if self._group is None:
-            if self._reading.places:
+            if self._reading.states:
                 raise UsageError("assign and subscribe exclude each other; unsubscribe first")
             self._stall_warning.joining()
             self._group = member_for(self.cluster, self.config, self._rebalanced, self._metrics)
@@ -238,7 +238,7 @@ class ConsumerCore(ConsumerQueries):
             await call_first(self._commits.finished, lambda call: call, self.call_user, self._slow)
 
     def _held(self) -> Mapping[TopicPartition, object]:
-        return {} if self._group is None else self._reading.places
+        return {} if self._group is None else self._reading.states
 
     def subscription(self) -> list[str]:
         """Return the subscribed topics; for a pattern, those that match now."""
@@ -254,18 +254,18 @@ class ConsumerCore(ConsumerQueries):
 
     def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Return no records of these partitions until `resume`, also after a rebalance that keeps them here."""
-        for place in [self._reading.place(partition) for partition in partitions]:
-            place.paused = True
+        for state in [self._reading.state(partition) for partition in partitions]:
+            state.paused = True
 
     def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Undo `pause`."""
-        for place in [self._reading.place(partition) for partition in partitions]:
-            place.paused = False
+        for state in [self._reading.state(partition) for partition in partitions]:
+            state.paused = False
         self._arrived.set()
 
     def paused(self) -> list[TopicPartition]:
         """Return the paused partitions."""
-        return sorted(partition for partition, place in self._reading.places.items() if place.paused)
+        return sorted(partition for partition, state in self._reading.states.items() if state.paused)
 
     # --- positions ---
 
@@ -290,7 +290,7 @@ class ConsumerCore(ConsumerQueries):
         self._check()
         wanted = self.assignment() if partitions is None else [TopicPartition(*partition) for partition in partitions]
         for partition in wanted:
-            self._reading.place(partition)
+            self._reading.state(partition)
         found = await self._positions.at(dict.fromkeys(wanted, timestamp), self._deadline(None))
         for partition, at in found.items():
             self._reading.seek(partition, at.offset, at.leader_epoch)
@@ -299,12 +299,12 @@ class ConsumerCore(ConsumerQueries):
     async def position(self, partition: tuple[str, int], timeout_ms: Milliseconds | None = None) -> int:
         """Return the offset of the next record for poll. Raises KafkaTimeoutError, OffsetOutOfRangeError."""
         self._check()
-        place = self._reading.place(partition)
+        state = self._reading.state(partition)
         operation, attempt, deadline_ms = f"position of {partition}", 0, self._deadline(timeout_ms)
-        while place.position is None:
+        while state.position is None:
             await self._positions.find(deadline_ms)
-            if place.position is None:
-                await self.cluster.pause(attempt, deadline_ms, operation, KafkaTimeoutError(place.reason))
+            if state.position is None:
+                await self.cluster.pause(attempt, deadline_ms, operation, KafkaTimeoutError(state.reason))
                 attempt += 1
         return self.positions()[TopicPartition(*partition)].offset
 
@@ -321,8 +321,8 @@ class ConsumerCore(ConsumerQueries):
         Waits for offsets pending in a transaction. After a KafkaTimeoutError the next poll continues the search.
         """
         self._check()
-        for place in self._reading.places.values():
-            place.rewind.elsewhere = False
+        for state in self._reading.states.values():
+            state.rewind.elsewhere = False
         self.forget_positions()
         await self._positions.find(self._deadline(timeout_ms))
 
@@ -414,7 +414,7 @@ class ConsumerCore(ConsumerQueries):
         if max_records is not None and max_records < 1:
             raise ConfigurationError(f"max_records is {max_records}; it must be at least 1")
         deadline_ms = self._runtime.now_ms() + timeout_ms
-        if self._group is None and not self._reading.places:
+        if self._group is None and not self._reading.states:
             raise UsageError("nothing to read: call subscribe() or assign() first; AsyncConsumer's have to be awaited")
         most = self.config.max_poll_records if max_records is None else max_records
         self._metrics.polls_total += 1
@@ -564,7 +564,7 @@ class ConsumerCore(ConsumerQueries):
         try:
             if self._group is not None:
                 await self._leave_group()
-            elif self.config.enable_auto_commit and self._reading.places:
+            elif self.config.enable_auto_commit and self._reading.states:
                 await self._commits.quietly(self._to_commit(), self._deadline(None))
             await self._commits.drain(self._deadline(None))
             try:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Final, NamedTuple, Self
 from uuid import UUID
 
-from fencepost.client.consumer.fetch_sessions import FINAL_EPOCH, Plan, ReadSession, Wanted
+from fencepost.client.consumer.fetch_sessions import FINAL_EPOCH, FetchRequestData, PartitionFetch, ReadSession
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.records import Fetched, timestamp_type_of
@@ -123,7 +123,7 @@ def fetch_error(code: int, partition: TopicPartition, offset: int) -> KafkaError
 async def fetch(
     cluster: Cluster,
     node: int,
-    wanted: Mapping[TopicPartition, Wanted],
+    wanted: Mapping[TopicPartition, PartitionFetch],
     settings: FetchSettings,
     session: ReadSession | None = None,
     room_bytes: int | None = None,
@@ -145,7 +145,7 @@ async def fetch(
     """
     deadline_ms = cluster.runtime.now_ms() + settings.request_timeout_ms
     connection = await cluster.connection(node, deadline_ms)
-    plan = session.plan(wanted) if session is not None else Plan(0, FINAL_EPOCH, dict(wanted), [])
+    plan = session.plan(wanted) if session is not None else FetchRequestData(0, FINAL_EPOCH, dict(wanted), [])
     named = [*plan.partitions, *plan.forgotten, *wanted]
     ids = {
         partition.topic: topic.topic_id
@@ -188,7 +188,7 @@ async def close_session(cluster: Cluster, node: int, session: ReadSession, setti
     await connection.exchange(retry.FETCH, version, body, timeout_ms=CLOSE_PATIENCE_MS, awaited=False)
 
 
-def _request(plan: Plan, ids: Mapping[str, UUID | None], settings: FetchSettings) -> FetchRequest:
+def _request(plan: FetchRequestData, ids: Mapping[str, UUID | None], settings: FetchSettings) -> FetchRequest:
     by_topic: dict[str, list[FetchPartition]] = defaultdict(list)
     for partition, ask in plan.partitions.items():
         by_topic[partition.topic].append(
@@ -212,7 +212,7 @@ def _request(plan: Plan, ids: Mapping[str, UUID | None], settings: FetchSettings
 
 def _answers(
     reply: FetchResponse,
-    wanted: Mapping[TopicPartition, Wanted],
+    wanted: Mapping[TopicPartition, PartitionFetch],
     ids: Mapping[str, UUID | None],
     settings: FetchSettings,
     room_bytes: int | None,
@@ -331,7 +331,7 @@ async def _fetch_next(
     if leader < 0:
         return None, error_for(E.LEADER_NOT_AVAILABLE, f"{partition.topic}-{partition.partition}")
     try:
-        wanted = {partition: Wanted(offset, settings.partition_bytes)}
+        wanted = {partition: PartitionFetch(offset, settings.partition_bytes)}
         answer = (await fetch(cluster, leader, wanted, settings)).answers.get(partition)
     except (DisconnectedError, KafkaTimeoutError) as error:
         return None, error

@@ -81,7 +81,7 @@ TABLE: Final = StateTable(
 step: Final = TABLE.step
 
 
-class Wanted(NamedTuple):
+class PartitionFetch(NamedTuple):
     """The parameters of a fetch from one partition. The next request contains each change."""
 
     offset: int
@@ -89,12 +89,12 @@ class Wanted(NamedTuple):
     leader_epoch: int = -1
 
 
-class Plan(NamedTuple):
+class FetchRequestData(NamedTuple):
     """One request: the session fields, the partitions to name, and those that leave the session."""
 
     session_id: int
     epoch: int
-    partitions: dict[TopicPartition, Wanted]
+    partitions: dict[TopicPartition, PartitionFetch]
     forgotten: list[TopicPartition]
 
 
@@ -105,20 +105,20 @@ class ReadSession:
         self.state = SessionState.FULL
         self._id = 0
         self._epoch = FIRST_EPOCH
-        self._known: dict[TopicPartition, Wanted] = {}  # the partitions in the broker's session
+        self._known: dict[TopicPartition, PartitionFetch] = {}  # the partitions in the broker's session
 
-    def plan(self, wanted: Mapping[TopicPartition, Wanted]) -> Plan:
+    def plan(self, wanted: Mapping[TopicPartition, PartitionFetch]) -> FetchRequestData:
         """Return the next request for exactly `wanted`. Raises UsageError after `close`."""
         if self.state is SessionState.CLOSED:
             raise UsageError("the fetch session is closed")
         if self.state is SessionState.FULL:
             self._known = dict(wanted)
             # A known id with epoch 0 closes the old session and opens a new session.
-            return Plan(self._id, FIRST_EPOCH, dict(wanted), [])
+            return FetchRequestData(self._id, FIRST_EPOCH, dict(wanted), [])
         changed = {partition: ask for partition, ask in wanted.items() if self._known.get(partition) != ask}
         gone = [partition for partition in self._known if partition not in wanted]
         self._known = dict(wanted)
-        return Plan(self._id, self._epoch, changed, gone)
+        return FetchRequestData(self._id, self._epoch, changed, gone)
 
     def answered(self, error_code: int, session_id: int) -> bool:
         """Process the session fields of a response.
@@ -145,14 +145,14 @@ class ReadSession:
     def forget(self, partition: TopicPartition) -> None:
         """Name this partition again in the next request, because its response was not used, or had an error."""
         if partition in self._known:
-            self._known[partition] = Wanted(-1, -1)
+            self._known[partition] = PartitionFetch(-1, -1)
 
-    def close(self) -> Plan | None:
+    def close(self) -> FetchRequestData | None:
         """Return the request that closes the session at the broker, or None if there is none."""
         open_id = self._id if self.state is SessionState.INCREMENTAL else 0
         if self.state is not SessionState.CLOSED:
             self.state = step(self.state, SessionEvent.CLOSE)
-        return Plan(open_id, FINAL_EPOCH, {}, []) if open_id else None
+        return FetchRequestData(open_id, FINAL_EPOCH, {}, []) if open_id else None
 
     def _restart(self, event: SessionEvent, session_id: int) -> None:
         self.state = step(self.state, event)

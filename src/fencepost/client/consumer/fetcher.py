@@ -18,7 +18,7 @@ from fencepost.client.consumer.fetch_requests import (
     fetch_error,
     request_name,
 )
-from fencepost.client.consumer.fetch_sessions import ReadSession, Wanted
+from fencepost.client.consumer.fetch_sessions import PartitionFetch, ReadSession
 from fencepost.client.consumer.subscription import FETCH_GROWTH, PartitionState, SubscriptionState
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net import retry
@@ -71,27 +71,27 @@ class Fetcher:
     def wait_ms(self) -> float:
         """Return the time in ms until the first back-off ends; 1000 if there is none."""
         now_ms = self._runtime.now_ms()
-        places = [place.not_before_ms for place in self._reading.places.values()]
-        waits = [at - now_ms for at in (*places, *self._not_before_ms.values()) if at > now_ms]
+        times = [state.not_before_ms for state in self._reading.states.values()]
+        waits = [at - now_ms for at in (*times, *self._not_before_ms.values()) if at > now_ms]
         return min(waits, default=1_000.0)
 
     def start(self) -> None:
         """Send all requests that are possible now."""
         now_ms = self._runtime.now_ms()
-        by_node: dict[int, dict[TopicPartition, Wanted]] = defaultdict(dict)
+        by_node: dict[int, dict[TopicPartition, PartitionFetch]] = defaultdict(dict)
         stale, self._stale = self._stale, set()
-        stale |= set(filter(self._cluster.is_stale, {partition.topic for partition in self._reading.places}))
-        for partition, place, known in self._reading.with_topics(self._cluster.topics):
-            if not place.wants_more or now_ms < place.not_before_ms:
+        stale |= set(filter(self._cluster.is_stale, {partition.topic for partition in self._reading.states}))
+        for partition, state, known in self._reading.with_topics(self._cluster.topics):
+            if not state.wants_more or now_ms < state.not_before_ms:
                 continue
             at = known.partitions.get(partition.partition) if known is not None else None
-            node = self._node_of(place, at, now_ms)
+            node = self._node_of(state, at, now_ms)
             if node < 0:
                 stale.add(partition.topic)
             elif node not in self._in_flight and now_ms >= self._not_before_ms.get(node, 0):
-                most_bytes = min(place.fetch_bytes, self._settings.partition_bytes)
+                most_bytes = min(state.fetch_bytes, self._settings.partition_bytes)
                 epoch = -1 if at is None else at.leader_epoch
-                by_node[node][partition] = Wanted(place.fetch_offset, most_bytes, epoch)
+                by_node[node][partition] = PartitionFetch(state.fetch_offset, most_bytes, epoch)
         for node, wanted in by_node.items():
             self._in_flight.add(node)
             # Take the versions now: a seek may come before the task starts.
@@ -104,15 +104,15 @@ class Fetcher:
         else:
             self._stale = stale
 
-    def _node_of(self, place: PartitionState, at: KnownPartition | None, now_ms: int) -> int:
+    def _node_of(self, state: PartitionState, at: KnownPartition | None, now_ms: int) -> int:
         """Return the node to fetch from: the follower named by the leader for our rack, else the leader; -1 if unknown.
 
         The follower is used for metadata_max_age_ms (KIP-392).
         """
-        if place.replica >= 0:
-            if now_ms < place.replica_until_ms and place.replica in self._cluster.nodes:
-                return place.replica
-            place.replica = -1
+        if state.replica >= 0:
+            if now_ms < state.replica_until_ms and state.replica in self._cluster.nodes:
+                return state.replica
+            state.replica = -1
         return at.leader if at is not None and at.leader in self._cluster.nodes else -1
 
     async def _refresh(self, topics: Iterable[str]) -> None:
@@ -137,7 +137,7 @@ class Fetcher:
         return round(retry.backoff_ms(tries, self._runtime.random(), first_ms=first_ms, most_ms=most_ms))
 
     async def _fetch(
-        self, node: int, wanted: Mapping[TopicPartition, Wanted], versions: Mapping[TopicPartition, int]
+        self, node: int, wanted: Mapping[TopicPartition, PartitionFetch], versions: Mapping[TopicPartition, int]
     ) -> None:
         session = self._sessions[node]
         begun_ms = self._runtime.now_ms()
@@ -149,7 +149,7 @@ class Fetcher:
             self._cluster.lasting_errors.succeeded(f"fetch from broker {node}")
             self._metrics.fetched(self._runtime.now_ms() - begun_ms)
             self._metrics.fetch_follower_total += any(
-                place.replica == node for partition in wanted if (place := self._reading.places.get(partition))
+                state.replica == node for partition in wanted if (state := self._reading.states.get(partition))
             )
             if reply.throttle_ms > 0:
                 self._metrics.fetch_throttle_ms_total += reply.throttle_ms
@@ -177,18 +177,18 @@ class Fetcher:
 
     def _room_bytes(self) -> int:
         """Return the bytes left for decompressed data beside fetched data. A single batch is always allowed."""
-        waiting = sum(fetched.columns.size_bytes for place in self._reading.places.values() for fetched in place.ready)
+        waiting = sum(fetched.columns.size_bytes for state in self._reading.states.values() for fetched in state.ready)
         return max(self._settings.decompressed_bytes - waiting, 1)
 
-    def _leave_node(self, node: int, wanted: Mapping[TopicPartition, Wanted]) -> None:
+    def _leave_node(self, node: int, wanted: Mapping[TopicPartition, PartitionFetch]) -> None:
         """Delay the next fetch from a broker that cannot be reached.
 
         Partitions that were read from it as a follower return to their leaders.
         """
         self._not_before_ms[node] = self._runtime.now_ms() + self._pause_ms(LOST_NODE_TRIES)
         for partition in wanted:
-            if partition in self._reading.places:
-                self._reading.places[partition].replica = -1
+            if partition in self._reading.states:
+                self._reading.states[partition].replica = -1
         self._stale |= {partition.topic for partition in wanted}
 
     async def _take(
@@ -198,55 +198,55 @@ class Fetcher:
         versions: Mapping[TopicPartition, int],
     ) -> None:
         for partition, answer in answers.items():
-            place = self._reading.places.get(partition)
-            if place is None or not self._reading.unchanged(partition, versions):
+            state = self._reading.states.get(partition)
+            if state is None or not self._reading.unchanged(partition, versions):
                 session.forget(partition)
                 continue
             if answer.fetched is not None:
-                self._take_data(place, answer)
+                self._take_data(state, answer)
                 self._metrics.topics.of(partition.topic).bytes_consumed_total += answer.size_bytes
             if answer.error is not None:
                 # A poll raises it after the records before it. Then it is fetched again, because the broker may be
                 # repaired.
-                place.error = answer.error
-                self._back_off(place)
-            elif answer.fetched is not None and place.tries:
-                place.tries = 0
+                state.error = answer.error
+                self._back_off(state)
+            elif answer.fetched is not None and state.tries:
+                state.tries = 0
                 self._cluster.lasting_errors.succeeded(request_name(partition))
             if answer.error is not None or answer.fetched is not None:
                 continue
             session.forget(partition)
-            if place.replica >= 0:
-                place.replica = -1  # the follower cannot serve it: fetch from the leader
+            if state.replica >= 0:
+                state.replica = -1  # the follower cannot serve it: fetch from the leader
             elif answer.error_code == E.OFFSET_OUT_OF_RANGE:
                 await self._out_of_range(partition)
             elif retry.action(retry.FETCH, answer.error_code) in retry.RETRIABLE:
                 # Only this partition waits. The others of its broker are still fetched.
-                self._back_off(place)
-                refused = fetch_error(answer.error_code, partition, place.fetch_offset)
+                self._back_off(state)
+                refused = fetch_error(answer.error_code, partition, state.fetch_offset)
                 self._cluster.lasting_errors.record(request_name(partition), refused)
                 self._stale.add(partition.topic)
             else:
-                place.error = fetch_error(answer.error_code, partition, place.fetch_offset)
+                state.error = fetch_error(answer.error_code, partition, state.fetch_offset)
 
-    def _back_off(self, place: PartitionState) -> None:
-        place.not_before_ms = self._runtime.now_ms() + self._pause_ms(place.tries)
-        place.tries += 1
+    def _back_off(self, state: PartitionState) -> None:
+        state.not_before_ms = self._runtime.now_ms() + self._pause_ms(state.tries)
+        state.tries += 1
 
-    def _take_data(self, place: PartitionState, answer: Answer) -> None:
-        place.high_watermark = answer.high_watermark
-        place.last_stable_offset = answer.last_stable_offset
-        place.log_start_offset = answer.log_start_offset
+    def _take_data(self, state: PartitionState, answer: Answer) -> None:
+        state.high_watermark = answer.high_watermark
+        state.last_stable_offset = answer.last_stable_offset
+        state.log_start_offset = answer.log_start_offset
         if answer.preferred_replica >= 0:
-            place.replica = answer.preferred_replica
-            place.replica_until_ms = self._runtime.now_ms() + self._cluster.config.metadata_max_age_ms
-        if answer.fetched is not None and answer.fetched.next_offset > place.fetch_offset:
-            place.ready.append(answer.fetched)
-            place.fetch_offset = answer.fetched.next_offset
-            place.fetch_bytes = min(place.fetch_bytes * FETCH_GROWTH, self._settings.partition_bytes)
+            state.replica = answer.preferred_replica
+            state.replica_until_ms = self._runtime.now_ms() + self._cluster.config.metadata_max_age_ms
+        if answer.fetched is not None and answer.fetched.next_offset > state.fetch_offset:
+            state.ready.append(answer.fetched)
+            state.fetch_offset = answer.fetched.next_offset
+            state.fetch_bytes = min(state.fetch_bytes * FETCH_GROWTH, self._settings.partition_bytes)
             epoch = answer.fetched.epoch_before(answer.fetched.next_offset)
             if epoch >= 0:
-                place.fetch_epoch = epoch
+                state.fetch_epoch = epoch
 
     async def close(self) -> None:
         """Close the sessions at brokers that are connected."""

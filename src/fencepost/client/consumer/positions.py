@@ -78,8 +78,8 @@ class Positions:
 
     def start(self) -> None:
         """Search for missing positions in a task, so that a poll does not exceed its timeout."""
-        for at, place, topic in self._reading.with_topics(self._cluster.topics):
-            if topic is None or topic.topic_id is place.topic_id:
+        for at, state, topic in self._reading.with_topics(self._cluster.topics):
+            if topic is None or topic.topic_id is state.topic_id:
                 continue
             if not self._reading.is_of(at, topic.topic_id):
                 log.warning("%s-%d: the topic was deleted and created again; it is read from its first record on", *at)
@@ -117,7 +117,7 @@ class Positions:
                 self._tries = 0
         except RetriableError as error:
             for partition in self._reading.missing():
-                self._reading.places[partition].reason = str(error)
+                self._reading.states[partition].reason = str(error)
             self._back_off()
         except ClosedError:
             return  # the client was closed
@@ -158,10 +158,10 @@ class Positions:
 
     def _go_back(self, partition: TopicPartition, version: int, at: OffsetAndMetadata | None) -> None:
         """Go to the committed offset, or to the position of this consumer if that counts (see RewindPoint)."""
-        place = self._reading.places.get(partition)
-        if place is None or place.version != version:
+        state = self._reading.states.get(partition)
+        if state is None or state.version != version:
             return
-        found = place.rewind.back(None if at is None else (at.offset, at.leader_epoch))
+        found = state.rewind.back(None if at is None else (at.offset, at.leader_epoch))
         if found is not None:
             self._reading.found(partition, version, *found)
 
@@ -175,10 +175,10 @@ class Positions:
         known = await self._known(partitions, deadline_ms)
         timestamp = self.reset.timestamp(self._runtime.wall_ms())
         for partition, at in (await self.at(dict.fromkeys(known, timestamp), deadline_ms)).items():
-            place = self._reading.places.get(partition)
-            if place is not None and place.position is None and place.version == versions.get(partition):
-                place.rewind.began(at.offset, at.leader_epoch)
-                place.go_to(at.offset, at.leader_epoch)
+            state = self._reading.states.get(partition)
+            if state is not None and state.position is None and state.version == versions.get(partition):
+                state.rewind.began(at.offset, at.leader_epoch)
+                state.go_to(at.offset, at.leader_epoch)
 
     async def at(self, wanted: Mapping[TopicPartition, int], deadline_ms: int) -> dict[TopicPartition, OffsetAt]:
         """Return offsets by timestamp, or the end if no record is at or after it."""
@@ -200,8 +200,8 @@ class Positions:
         if absent:
             await self._cluster.refresh(absent, deadline_ms)
         for partition in partitions:
-            if self._cluster.leader(*partition) < 0 and partition in self._reading.places:
-                self._reading.places[partition].reason = self._leaderless_reason(partition)
+            if self._cluster.leader(*partition) < 0 and partition in self._reading.states:
+                self._reading.states[partition].reason = self._leaderless_reason(partition)
             else:
                 self._cluster.lasting_errors.succeeded(f"topic {partition.topic!r}")
                 self._cluster.lasting_errors.succeeded(f"{partition.topic}-{partition.partition}")
@@ -227,31 +227,31 @@ class Positions:
 
     async def out_of_range(self, partition: TopicPartition) -> None:
         """Handle an offset that is not in the log: go to auto_offset_reset, or make the next poll raise."""
-        place = self._reading.places.get(partition)
-        if place is None:
+        state = self._reading.states.get(partition)
+        if state is None:
             return
-        reason = f"offset {place.fetch_offset} is not in the log"
+        reason = f"offset {state.fetch_offset} is not in the log"
         log.warning("%s-%d: %s; auto_offset_reset=%s", *partition, reason, self._config.auto_offset_reset)
         if self.reset.is_none:
             name = f"{partition.topic}-{partition.partition}"
-            place.error = OffsetOutOfRangeError(f"{name}: {reason}, and auto_offset_reset is none", code=1)
+            state.error = OffsetOutOfRangeError(f"{name}: {reason}, and auto_offset_reset is none", code=1)
             return
-        place.go_to(None)
-        place.resetting = True
-        version = place.version
+        state.go_to(None)
+        state.resetting = True
+        version = state.version
         try:
             await self._reset([partition], self._runtime.now_ms() + FIND_PATIENCE_MS, reason)
-            if place.position is None:
-                place.error = KafkaTimeoutError(f"{partition.topic}-{partition.partition}: {place.reason}")
+            if state.position is None:
+                state.error = KafkaTimeoutError(f"{partition.topic}-{partition.partition}: {state.reason}")
         except RetriableError as error:
-            place.reason = str(error)
+            state.reason = str(error)
         except ClosedError:
             return
         except Exception as error:  # noqa: BLE001 (the next poll raises it)
-            if place.version == version:
-                place.error = error
+            if state.version == version:
+                state.error = error
         finally:
-            place.resetting = False
+            state.resetting = False
 
     # --- truncation ---
 
@@ -262,23 +262,23 @@ class Positions:
     def _to_check(self) -> list[TopicPartition]:
         """Return the positions to check with the leader of a newer epoch. Mark them, so that they are not fetched."""
         found = []
-        for partition, place, topic in self._reading.with_topics(self._cluster.topics):
-            place.checking = False
-            if place.position is None or place.revoking:
+        for partition, state, topic in self._reading.with_topics(self._cluster.topics):
+            state.checking = False
+            if state.position is None or state.revoking:
                 continue
             known = topic.partitions.get(partition.partition) if topic is not None else None
-            if known is None or known.leader < 0 or known.leader_epoch <= place.checked_epoch:
+            if known is None or known.leader < 0 or known.leader_epoch <= state.checked_epoch:
                 continue
-            if place.fetch_epoch < 0 or place.fetch_epoch == known.leader_epoch:
+            if state.fetch_epoch < 0 or state.fetch_epoch == known.leader_epoch:
                 # There is nothing to compare, or this leader wrote the record itself.
-                place.checked_epoch = known.leader_epoch
+                state.checked_epoch = known.leader_epoch
                 continue
-            place.checking = True
+            state.checking = True
             found.append(partition)
         return found
 
     async def _check(self) -> None:
-        wanted = [partition for partition, place in self._reading.places.items() if place.checking]
+        wanted = [partition for partition, state in self._reading.states.items() if state.checking]
         try:
             by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
             for partition in wanted:
@@ -305,9 +305,9 @@ class Positions:
             self._arrived.set()
 
     def _passed(self, partition: TopicPartition) -> None:
-        place, known = self._reading.places.get(partition), self._partition(partition)
-        if place is not None and known is not None:
-            place.checked_epoch, place.checking = known.leader_epoch, False
+        state, known = self._reading.states.get(partition), self._partition(partition)
+        if state is not None and known is not None:
+            state.checked_epoch, state.checking = known.leader_epoch, False
 
     async def _ask_leader(self, leader: int, requested: Sequence[TopicPartition]) -> None:
         deadline_ms = self._runtime.now_ms() + FIND_PATIENCE_MS
@@ -319,7 +319,7 @@ class Positions:
                 OffsetForLeaderPartition(
                     partition=at.partition,
                     current_leader_epoch=known.leader_epoch if known is not None else -1,
-                    leader_epoch=self._reading.places[at].fetch_epoch,
+                    leader_epoch=self._reading.states[at].fetch_epoch,
                 )
             )
         connection = await self._cluster.connection(leader, deadline_ms)
@@ -340,26 +340,26 @@ class Positions:
 
     def _judge(self, partition: TopicPartition, end: EpochEndOffset) -> KafkaError | None:
         """Process one response: the position is valid or truncated. Return a retriable error, or None."""
-        place = self._reading.places[partition]
+        state = self._reading.states[partition]
         if end.error_code != 0:
             error = error_for(end.error_code, f"leader epoch of {partition.topic}-{partition.partition}")
             if retry.action(retry.FETCH, end.error_code) in retry.RETRIABLE:
                 return error if isinstance(error, RetriableError) else KafkaTimeoutError(str(error))
-            place.error = error
+            state.error = error
             return None
         undefined = end.end_offset < 0 or end.leader_epoch < 0
-        if not undefined and end.end_offset >= place.fetch_offset:
+        if not undefined and end.end_offset >= state.fetch_offset:
             self._passed(partition)
             return None
         self._metrics.truncations_total += 1
         operation = (
-            f"{partition.topic}-{partition.partition} at offset {place.fetch_offset} of leader epoch "
-            f"{place.fetch_epoch}: the log was truncated"
+            f"{partition.topic}-{partition.partition} at offset {state.fetch_offset} of leader epoch "
+            f"{state.fetch_epoch}: the log was truncated"
             + ("" if undefined else f" to offset {end.end_offset}, epoch {end.leader_epoch}")
         )
         if self.reset.is_none:
             self._passed(partition)
-            place.error = LogTruncationError(
+            state.error = LogTruncationError(
                 operation,
                 topic=partition.topic,
                 partition=partition.partition,
@@ -370,13 +370,13 @@ class Positions:
         if undefined:
             self._runtime.spawn(self.out_of_range(partition))  # the committed offset may be the truncated one
         else:
-            place.go_to(min(end.end_offset, place.position or end.end_offset), end.leader_epoch)
+            state.go_to(min(end.end_offset, state.position or end.end_offset), end.leader_epoch)
             self._passed(partition)
         return None
 
     def describe_missing(self, partitions: Iterable[TopicPartition]) -> str:
         """Return a text with the reason why each of the partitions has no position."""
         return "; ".join(
-            f"{partition.topic}-{partition.partition}: {self._reading.places[partition].reason}"
+            f"{partition.topic}-{partition.partition}: {self._reading.states[partition].reason}"
             for partition in partitions
         )

@@ -70,7 +70,7 @@ class ConsumerQueries(ReportingCore, ABC):
         """Return counters by the names of Kafka's consumer metrics, and the current lag. Any thread may call it."""
         found = self._reading.distances(self.isolation)
         assigned: dict[str, float] = {
-            "assigned_partitions": len(self._reading.places),
+            "assigned_partitions": len(self._reading.states),
             "records_lag_max": max((lag for lag, _ in found.values()), default=0),
         }
         return self._metrics.snapshot() | assigned | lags(found) | self.cluster.links.metrics(self.cluster.nodes)

@@ -76,7 +76,7 @@ class PartitionState:
         self.paused = False
         self.revoking = False  # about to be given up: a poll returns no records of it
         self.resetting = False  # its position comes from auto_offset_reset, not from the group's commits
-        # A new number whenever the position jumps. It shows that an older response or search is outdated. No two places
+        # A new number whenever the position jumps. It shows that an older response or search is outdated. No two states
         # share a version, so this also holds after a partition was given up and assigned again.
         self.versions = versions
         self.version = next(versions)
@@ -124,7 +124,7 @@ class PartitionState:
 class _Before(NamedTuple):
     """The reading state of a partition before records were handed out."""
 
-    place: PartitionState
+    state: PartitionState
     version: int
     position: int | None
     epoch: int
@@ -133,7 +133,7 @@ class _Before(NamedTuple):
     @property
     def is_current(self) -> bool:
         """Return true if nothing else has moved the position since."""
-        return self.place.version == self.version
+        return self.state.version == self.version
 
 
 class HandOut:
@@ -204,7 +204,7 @@ class SubscriptionState:
     """The assigned partitions of one consumer."""
 
     def __init__(self) -> None:
-        self.places: dict[TopicPartition, PartitionState] = {}
+        self.states: dict[TopicPartition, PartitionState] = {}
         self._versions = count(1)
         self._turn: deque[TopicPartition] = deque()  # the partition for the next poll is the first
         self._paused_before: set[TopicPartition] = set()
@@ -215,7 +215,7 @@ class SubscriptionState:
 
     def assigned(self) -> list[TopicPartition]:
         """Return the assigned partitions in order."""
-        return sorted(self.places)
+        return sorted(self.states)
 
     def take(self, partitions: Iterable[TopicPartition]) -> None:
         """Add partitions.
@@ -223,17 +223,17 @@ class SubscriptionState:
         A partition that was paused when it was last given up, and is assigned again at once, is paused again.
         """
         for partition in partitions:
-            if partition not in self.places:
-                place = self.places[partition] = PartitionState(self._versions)
-                place.paused = partition in self._paused_before
-                place.rewind = self._rewinds.pop(partition, place.rewind)
+            if partition not in self.states:
+                state = self.states[partition] = PartitionState(self._versions)
+                state.paused = partition in self._paused_before
+                state.rewind = self._rewinds.pop(partition, state.rewind)
         self._paused_before = set()
-        self._turn = deque(sorted(self.places))
+        self._turn = deque(sorted(self.states))
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove partitions."""
         for partition in partitions:
-            gone = self.places.pop(partition, None)
+            gone = self.states.pop(partition, None)
             if gone is None:
                 continue
             if gone.paused:
@@ -241,7 +241,7 @@ class SubscriptionState:
             if self.transactional and gone.rewind.committed == NOTHING:
                 self._rewinds[partition] = gone.rewind
             self._handed.forget(partition)
-        self._turn = deque(sorted(self.places))
+        self._turn = deque(sorted(self.states))
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove partitions that a rebalance took away.
@@ -249,26 +249,26 @@ class SubscriptionState:
         Records that were returned from them cannot be committed any more.
         """
         gone = list(partitions)
-        taken = [self.places[partition].rewind for partition in gone if partition in self.places]
+        taken = [self.states[partition].rewind for partition in gone if partition in self.states]
         self.uncommitted_gone = self.uncommitted_gone or any(rewind.handed_out for rewind in taken)
         self.drop(gone)
 
     def replace(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions. Those that stay keep their positions."""
         wanted = list(partitions)
-        self.drop([partition for partition in self.places if partition not in wanted])
+        self.drop([partition for partition in self.states if partition not in wanted])
         self._paused_before = set()
         self.take(wanted)
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no more records of these partitions. `drop` follows."""
         for partition in partitions:
-            if partition in self.places:
-                self.places[partition].revoking = True
+            if partition in self.states:
+                self.states[partition].revoking = True
 
-    def place(self, partition: tuple[str, int]) -> PartitionState:
+    def state(self, partition: tuple[str, int]) -> PartitionState:
         """Return the state of an assigned partition. Raises UsageError."""
-        found = self.places.get(TopicPartition(*partition))
+        found = self.states.get(TopicPartition(*partition))
         if found is None:
             raise UsageError(f"{partition[0]}-{partition[1]} is not assigned")
         return found
@@ -276,28 +276,28 @@ class SubscriptionState:
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets to commit by partition: the offset after the last record that the application received."""
         found = {
-            partition: OffsetAndMetadata(place.position, "", place.epoch)
-            for partition, place in sorted(self.places.items())
-            if place.position is not None
+            partition: OffsetAndMetadata(state.position, "", state.epoch)
+            for partition, state in sorted(self.states.items())
+            if state.position is not None
         }
         handed = self._handed
         if handed.is_divided:
             found |= {partition: at for partition, at in handed.first_left().items() if partition in found}
         elif not handed.delivered:
             for partition, (before, _) in handed.before.items():
-                place = self.places.get(partition)
-                if place is before.place and before.is_current and before.position is not None:
+                state = self.states.get(partition)
+                if state is before.state and before.is_current and before.position is not None:
                     found[partition] = OffsetAndMetadata(before.position, "", before.epoch)
         return found
 
     def store(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Store positions to commit later. If a partition is not assigned, raises UsageError and stores nothing."""
-        for place, at in [(self.place(partition), at) for partition, at in positions.items()]:
-            place.stored = at
+        for state, at in [(self.state(partition), at) for partition, at in positions.items()]:
+            state.stored = at
 
     def stored(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the positions that the application stored."""
-        return {partition: place.stored for partition, place in sorted(self.places.items()) if place.stored is not None}
+        return {partition: state.stored for partition, state in sorted(self.states.items()) if state.stored is not None}
 
     # --- records that were taken by a poll, and have not reached the application ---
 
@@ -329,18 +329,18 @@ class SubscriptionState:
         left, first = handed.left(), handed.first_left()
         handed.records, handed.rest = (handed.records or [])[: handed.given], []
         for partition, at in first.items():
-            if partition in self.places:
-                self.places[partition].go_to(at.offset, at.leader_epoch)
+            if partition in self.states:
+                self.states[partition].go_to(at.offset, at.leader_epoch)
         return Counter(record.topic for record in left)
 
     def take_back(self, handed: HandOut) -> Mapping[str, int]:
         """Put the records of a poll back before later ones and restore the positions. Return their number by topic."""
         for before, pieces in handed.before.values():
-            place = before.place
+            state = before.state
             if before.is_current:
-                place.ready.extendleft(reversed(pieces))
-                place.position, place.epoch = before.position, before.epoch
-                place.rewind.handed_out = before.handed_out
+                state.ready.extendleft(reversed(pieces))
+                state.position, state.epoch = before.position, before.epoch
+                state.rewind.handed_out = before.handed_out
         return handed.by_topic()
 
     def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
@@ -352,10 +352,10 @@ class SubscriptionState:
 
     def seek(self, partition: tuple[str, int], offset: int, epoch: int = -1) -> None:
         """Continue at this offset. Raises UsageError."""
-        place = self.place(partition)
+        state = self.state(partition)
         self._handed.forget(TopicPartition(*partition))
-        place.rewind.sought(offset, epoch)
-        place.go_to(offset, epoch)
+        state.rewind.sought(offset, epoch)
+        state.go_to(offset, epoch)
 
     def with_topics(
         self, topics: Mapping[str, KnownTopic]
@@ -365,33 +365,33 @@ class SubscriptionState:
         A look-up for each partition of a topic would take most of the time of a poll.
         """
         name, known = "", None
-        for partition, place in self.places.items():
+        for partition, state in self.states.items():
             if partition.topic != name:
                 name = partition.topic
                 known = topics.get(name)
-            yield partition, place, known
+            yield partition, state, known
 
     def is_of(self, partition: TopicPartition, topic_id: UUID | None) -> bool:
         """Return false if the topic was deleted and created again. The position is then offset 0, its first record."""
-        place = self.places[partition]
+        state = self.states[partition]
         if topic_id is None:
             return True
-        before, place.topic_id = place.topic_id, topic_id
+        before, state.topic_id = state.topic_id, topic_id
         if before is None or before == topic_id:
             return True
         self._handed.forget(partition)
-        place.rewind.began(0, -1)
-        place.stored = None
-        place.go_to(0)
+        state.rewind.began(0, -1)
+        state.stored = None
+        state.go_to(0)
         return False
 
     def forget(self) -> None:
         """Forget all positions since the last commit. Every position has to be found again."""
-        for place in self.places.values():
-            place.go_to(None)
-            place.stored = None
-            place.rewind.handed_out = False
-        for partition in self.places:
+        for state in self.states.values():
+            state.go_to(None)
+            state.stored = None
+            state.rewind.handed_out = False
+        for partition in self.states:
             self._handed.forget(partition)
         self.uncommitted_gone = False
 
@@ -400,47 +400,47 @@ class SubscriptionState:
 
         Without any, the attempt is known to have failed.
         """
-        for partition, place in self.places.items():
+        for partition, state in self.states.items():
             at = positions.get(partition)
-            place.rewind.attempted = NOTHING if at is None else at.offset
+            state.rewind.attempted = NOTHING if at is None else at.offset
 
     def committed(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Record that these positions are committed."""
         for partition, at in positions.items():
-            place = self.places.get(partition)
-            if place is not None:
-                place.rewind.found(at.offset, at.leader_epoch)
-                place.rewind.handed_out = place.position is not None and place.position > at.offset
+            state = self.states.get(partition)
+            if state is not None:
+                state.rewind.found(at.offset, at.leader_epoch)
+                state.rewind.handed_out = state.position is not None and state.position > at.offset
         self.uncommitted_gone = False
 
     def missing(self) -> list[TopicPartition]:
         """Return the partitions whose position has to be found."""
         return [
             partition
-            for partition, place in self.places.items()
-            if place.position is None and not place.resetting and not place.revoking
+            for partition, state in self.states.items()
+            if state.position is None and not state.resetting and not state.revoking
         ]
 
     def versions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the versions of these positions. `unchanged` compares them later."""
-        return {partition: self.places[partition].version for partition in partitions if partition in self.places}
+        return {partition: self.states[partition].version for partition in partitions if partition in self.states}
 
     def unchanged(self, partition: TopicPartition, versions: Mapping[TopicPartition, int]) -> bool:
         """Return true if the position has not moved since its version was taken."""
-        place = self.places.get(partition)
-        return place is not None and place.version == versions.get(partition)
+        state = self.states.get(partition)
+        return state is not None and state.version == versions.get(partition)
 
     def found(self, partition: TopicPartition, version: int, offset: int, epoch: int = -1) -> None:
         """Set a position that was searched at `version`, unless the partition is gone or was moved meanwhile."""
-        place = self.places.get(partition)
-        if place is not None and place.position is None and place.version == version:
-            place.go_to(offset, epoch)
+        state = self.states.get(partition)
+        if state is not None and state.position is None and state.version == version:
+            state.go_to(offset, epoch)
 
     def lag(self, partition: tuple[str, int], isolation: Isolation) -> int | None:
         """Return the number of offsets between position and end; None before the first fetch."""
-        place = self.place(partition)
-        end = place.end_offset(isolation)
-        return None if end < 0 or place.position is None else max(end - place.position, 0)
+        state = self.state(partition)
+        end = state.end_offset(isolation)
+        return None if end < 0 or state.position is None else max(end - state.position, 0)
 
     def distances(self, isolation: Isolation) -> dict[TopicPartition, tuple[int, int]]:
         """Return lag and lead of partitions that were fetched: the offsets from the position to the end and the start.
@@ -448,10 +448,10 @@ class SubscriptionState:
         Any thread may call it.
         """
         found = {}
-        for partition, place in list(self.places.items()):
-            end, position = place.end_offset(isolation), place.position
+        for partition, state in list(self.states.items()):
+            end, position = state.end_offset(isolation), state.position
             if end >= 0 and position is not None:
-                found[partition] = max(end - position, 0), max(position - place.log_start_offset, 0)
+                found[partition] = max(end - position, 0), max(position - state.log_start_offset, 0)
         return found
 
     def hand_out(self, most: int) -> HandOut:
@@ -465,39 +465,39 @@ class SubscriptionState:
                 break
             partition = self._turn[0]
             self._turn.rotate(-1)
-            place = self.places[partition]
-            if place.paused or place.revoking:
+            state = self.states[partition]
+            if state.paused or state.revoking:
                 continue
-            if place.error is not None and not place.ready:
+            if state.error is not None and not state.ready:
                 if handed.pieces:
                     break  # the next poll raises it
-                error, place.error = place.error, None
+                error, state.error = state.error, None
                 raise error
-            if not place.ready:
+            if not state.ready:
                 continue
-            before = _Before(place, place.version, place.position, place.epoch, place.rewind.handed_out)
+            before = _Before(state, state.version, state.position, state.epoch, state.rewind.handed_out)
             pieces: list[Fetched] = []
             handed.before[partition] = before, pieces
-            most -= _from_place(place, most, pieces)
+            most -= _take_ready(state, most, pieces)
             handed.pieces += pieces
         handed.delivered = not handed.pieces  # only markers and aborted records were passed
         return handed
 
 
-def _from_place(place: PartitionState, most: int, got: list[Fetched]) -> int:
-    """Move up to `most` records of a place to `got`. Return their number."""
+def _take_ready(state: PartitionState, most: int, got: list[Fetched]) -> int:
+    """Move up to `most` records of a partition to `got`. Return their number."""
     rows = 0
-    while place.ready and rows < most:
-        fetched = place.ready.popleft()
+    while state.ready and rows < most:
+        fetched = state.ready.popleft()
         if len(fetched.columns) > most - rows:
             fetched, rest = fetched.split(most - rows)
-            place.ready.appendleft(rest)
-        place.position = fetched.next_offset
+            state.ready.appendleft(rest)
+        state.position = fetched.next_offset
         epoch = fetched.epoch_before(fetched.next_offset)
         if epoch >= 0:
-            place.epoch = epoch
+            state.epoch = epoch
         if len(fetched.columns):
-            place.rewind.handed_out = True
+            state.rewind.handed_out = True
             rows += len(fetched.columns)
             got.append(fetched)
     return rows

@@ -22,7 +22,10 @@ _UNANSWERED: Final = {
     FailureKind.NO_ANSWER: ("FP001", "run the command again; if it stays, see the broker's log"),
     FailureKind.NOT_ALLOWED: ("FP002", "use a principal with the right that the reason names"),
     FailureKind.TOO_OLD: ("FP003", "look at the brokers themselves, or upgrade them"),
-    FailureKind.NOT_ASKED: ("FP004", "fencepost doctor asks for everything"),
+    FailureKind.NOT_ASKED: (
+        "FP004",
+        "run fencepost doctor, whose limits are higher than the page's; describe single groups or topics for the rest",
+    ),
 }
 _RIGHTS: Final = {  # by the first word of the part; brokers' errors do not name the right
     "clock": "DESCRIBE on the cluster",
@@ -95,7 +98,9 @@ def _log_dir(log_dir: LogDir, limits: Limits) -> Iterator[Finding]:
     free = f"{log_dir.usable_bytes / 1e6:,.0f} of {log_dir.total_bytes / 1e6:,.0f} MB are free ({share:.1%})"
     full = share <= limits.full_share
     largest = sorted(log_dir.replicas.items(), key=lambda each: -each[1].size_bytes)[:MOST_NAMED]
-    words = ", ".join(f"{place.topic}-{place.partition} {at.size_bytes / 1e6:,.0f} MB" for place, at in largest)
+    words = ", ".join(
+        f"{partition.topic}-{partition.partition} {at.size_bytes / 1e6:,.0f} MB" for partition, at in largest
+    )
     yield Finding(
         "FP104" if full else "FP105",
         ObjectKind.BROKER,

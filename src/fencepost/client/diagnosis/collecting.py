@@ -281,23 +281,25 @@ class Collector:
             high = await self._calls.list_offsets(wanted, api_timeout_ms=self._patience())
         except KafkaError as error:
             return {"topics": topics, "unknown": [unknown_of("offsets", error)]}
-        ends = {place: Ends(stable[place].offset, high[place].offset) for place in wanted}
+        ends = {partition: Ends(stable[partition].offset, high[partition].offset) for partition in wanted}
         return {"topics": topics, "ends": ends, **await self._producers(ends)}
 
     async def _producers(self, ends: Mapping[TopicPartition, Ends]) -> Mapping[str, Any]:
         behind = [
-            place
-            for _, place in sorted((at.stable - at.end, place) for place, at in ends.items() if at.stable < at.end)
+            partition
+            for _, partition in sorted(
+                (at.stable - at.end, partition) for partition, at in ends.items() if at.stable < at.end
+            )
         ]
         selected = behind[: self._bounds.held]
         answers = await gather(
             self._calls.cluster.runtime,
-            [self._calls.describe_producers([place], api_timeout_ms=self._patience()) for place in selected],
+            [self._calls.describe_producers([partition], api_timeout_ms=self._patience()) for partition in selected],
         )
         producers: dict[TopicPartition, Sequence[ProducerDescription] | UnansweredQuestion] = {}
         part = "transactions that hold readers back"
-        for place, answer in zip(selected, map(checked, answers), strict=True):
-            producers[place] = unknown_of(part, answer) if isinstance(answer, KafkaError) else answer[place]
+        for partition, answer in zip(selected, map(checked, answers), strict=True):
+            producers[partition] = unknown_of(part, answer) if isinstance(answer, KafkaError) else answer[partition]
         # Only the first reason of each kind, because the others are the same.
         refused = {
             each.failure_kind: each for each in reversed(producers.values()) if isinstance(each, UnansweredQuestion)
@@ -344,14 +346,14 @@ class Collector:
         """Request the producers that seem to hang once more. Their transaction may have ended between two requests."""
         producers: dict[TopicPartition, Any] = found.get("producers", {})
         described: Mapping[str, TransactionDescription] = found.get("described", {})
-        known = {place: seen for place, seen in producers.items() if not isinstance(seen, UnansweredQuestion)}
+        known = {partition: seen for partition, seen in producers.items() if not isinstance(seen, UnansweredQuestion)}
         suspected = {each.partition for each in hanging_of(known, described.values(), float("inf"))}
         if not suspected or "described" not in found.parts:
             return
-        again = (await self._producers({place: Ends(0, 1) for place in suspected}))["producers"]
-        for place, seen in again.items():
-            before = {(each.producer_id, each.transaction_start_offset) for each in known[place]}
-            producers[place] = (
+        again = (await self._producers({partition: Ends(0, 1) for partition in suspected}))["producers"]
+        for partition, seen in again.items():
+            before = {(each.producer_id, each.transaction_start_offset) for each in known[partition]}
+            producers[partition] = (
                 seen
                 if isinstance(seen, UnansweredQuestion)
                 else [each for each in seen if (each.producer_id, each.transaction_start_offset) in before]
@@ -382,31 +384,31 @@ class Collector:
         ends: Mapping[TopicPartition, Ends] = found.get("ends", {})
         committed: Mapping[str, Mapping[TopicPartition, int] | KafkaError] = found.get("committed", {})
         positions = {
-            (place, at)
-            for places in committed.values()
-            if not isinstance(places, KafkaError)
-            for place, at in places.items()
-            if place in ends and 0 <= at < ends[place].stable
+            (partition, at)
+            for partitions in committed.values()
+            if not isinstance(partitions, KafkaError)
+            for partition, at in partitions.items()
+            if partition in ends and 0 <= at < ends[partition].stable
         }
         selected = sorted(positions, key=lambda each: (each[1] - ends[each[0]].stable, each))[: self._bounds.read]
         cluster, deadline_ms = self._calls.cluster, self._until_ms
         answers = await gather(cluster.runtime, [damage_at(cluster, *each, deadline_ms) for each in selected])
         damaged: dict[TopicPartition, UnreadableRecords] = {}
         unknown: dict[FailureKind, UnansweredQuestion] = {}
-        for (place, _), answer in zip(selected, map(checked, answers), strict=True):
+        for (partition, _), answer in zip(selected, map(checked, answers), strict=True):
             if isinstance(answer, KafkaError):
                 each = unknown_of("records", answer)
                 unknown.setdefault(each.failure_kind, each)
-            elif answer is not None and (place not in damaged or answer.offset < damaged[place].offset):
-                damaged[place] = answer
+            elif answer is not None and (partition not in damaged or answer.offset < damaged[partition].offset):
+                damaged[partition] = answer
         if len(selected) < len(positions):
-            reason = f"the next records of groups were read in {len(selected)} of {len(positions)} places"
+            reason = f"the next records of groups were read at {len(selected)} of {len(positions)} positions"
             unknown[FailureKind.NOT_ASKED] = UnansweredQuestion("records", reason, FailureKind.NOT_ASKED)
         return {"damaged": damaged, "unknown": list(unknown.values())}
 
     async def _committed(self, group: str) -> Mapping[TopicPartition, int]:
         found = await self._calls.group_offsets(group, require_stable=False, api_timeout_ms=self._patience())
-        return {place: at.offset for place, at in found.items()}
+        return {partition: at.offset for partition, at in found.items()}
 
     async def _shared(self, group: str) -> Mapping[TopicPartition, ShareOffset]:
         return await self._calls.share_group_offsets(group, api_timeout_ms=self._patience())
@@ -417,9 +419,9 @@ class Collector:
         committed: Mapping[str, Mapping[TopicPartition, int] | KafkaError] = found.get("committed", {})
 
         def is_behind(group: str) -> bool:
-            places = committed.get(group, {})
-            return not isinstance(places, KafkaError) and any(
-                place in ends and at < ends[place].end for place, at in places.items()
+            partitions = committed.get(group, {})
+            return not isinstance(partitions, KafkaError) and any(
+                partition in ends and at < ends[partition].end for partition, at in partitions.items()
             )
 
         groups: Sequence[GroupListing] = found.get("groups", [])

@@ -57,10 +57,10 @@ def _states(facts: Facts) -> list[tuple[str, ...]]:
     ]
     states += [("group", each.group_id, phase_of(each.state)) for each in facts.groups]
     states += [
-        ("progress", group, partition_name(place), str(at))
+        ("progress", group, partition_name(partition), str(at))
         for group, committed in facts.committed.items()
         if not isinstance(committed, KafkaError)
-        for place, at in committed.items()
+        for partition, at in committed.items()
     ]
     states += [("sink", each.sink, each.query, str(each.batch)) for each in facts.sinks if each.open]
     return states

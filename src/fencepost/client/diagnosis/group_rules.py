@@ -48,11 +48,11 @@ def lags_of(
     transaction.
     """
     found = {}
-    for place, at in sorted(committed.items()):
-        if place in facts.ends:
-            ends = facts.ends[place]
+    for partition, at in sorted(committed.items()):
+        if partition in facts.ends:
+            ends = facts.ends[partition]
             waiting = ends.end - ends.stable if at <= ends.stable else 0
-            found[place] = Lag(at, ends.end, waiting, held.get(place) if waiting else None)
+            found[partition] = Lag(at, ends.end, waiting, held.get(partition) if waiting else None)
     return found
 
 
@@ -61,7 +61,7 @@ def group_findings(facts: Facts, held: Mapping[TopicPartition, HeldBack], limits
     for listing in facts.groups:
         committed = facts.committed.get(listing.group_id, {})
         lags = {} if isinstance(committed, KafkaError) else lags_of(facts, held, committed)
-        behind = {place: lag for place, lag in lags.items() if lag.total > 0}
+        behind = {partition: lag for partition, lag in lags.items() if lag.total > 0}
         yield from _state(facts, listing, behind, limits)
         described = facts.members.get(listing.group_id)
         if described is not None and listing.state == "Stable":
@@ -71,20 +71,20 @@ def group_findings(facts: Facts, held: Mapping[TopicPartition, HeldBack], limits
 
 def damage_findings(facts: Facts) -> Iterator[Finding]:
     """Yield the findings about records that cannot be read, where groups stand."""
-    for place, damage in sorted(facts.damaged.items()):
+    for partition, damage in sorted(facts.damaged.items()):
         stopped = [
             group
             for group, committed in facts.committed.items()
-            if not isinstance(committed, KafkaError) and 0 <= committed.get(place, -1) <= damage.offset
+            if not isinstance(committed, KafkaError) and 0 <= committed.get(partition, -1) <= damage.offset
         ]
         words = f"the records from offset {damage.offset} on cannot be read: {damage.reason}"
         after = damage.offset + 1 if damage.next_offset is None else damage.next_offset
         action = "see the broker's log and its disk"
         if stopped:
-            skip = f"--to {after} --topic {place.topic}:{place.partition}"
+            skip = f"--to {after} --topic {partition.topic}:{partition.partition}"
             action += f"; to skip them: fencepost groups reset-offsets {stopped[0]} {skip}"
         holds = tuple(f"group {group}" for group in stopped[:MOST_NAMED])
-        yield Finding("FP204", ObjectKind.PARTITION, partition_name(place), words, None, holds, action)
+        yield Finding("FP204", ObjectKind.PARTITION, partition_name(partition), words, None, holds, action)
 
 
 def _state(
@@ -122,28 +122,30 @@ def _members(
 ) -> Iterator[Finding]:
     name = described.group_id
     snapshot = f"fencepost groups describe {name} --members"
-    owners = {place: member for member in described.members for place in member.assigned}
-    unread = [place for place in behind if place not in owners]
+    owners = {partition: member for member in described.members for partition in member.assigned}
+    unread = [partition for partition in behind if partition not in owners]
     if unread and owners:
-        count = sum(behind[place].total for place in unread)
+        count = sum(behind[partition].total for partition in unread)
         words = f"no member reads {partition_words(unread, MOST_NAMED)}, where it is {count} offsets behind"
         yield Finding("FP503", ObjectKind.GROUP, name, words, None, (f"{count} offsets",), snapshot)
-    for place, lag in behind.items():
-        since_ms = facts.since.get(("progress", name, partition_name(place), str(lag.committed)), facts.at_ms)
-        if place in owners and lag.total > lag.waiting and facts.at_ms - since_ms >= limits.stalled_ms:
-            member = owners[place]
+    for partition, lag in behind.items():
+        since_ms = facts.since.get(("progress", name, partition_name(partition), str(lag.committed)), facts.at_ms)
+        if partition in owners and lag.total > lag.waiting and facts.at_ms - since_ms >= limits.stalled_ms:
+            member = owners[partition]
             words = (
                 f"its member {member.client_id} at {member.client_host} has committed nothing of "
-                f"{partition_name(place)} since offset {lag.committed}, {lag.total - lag.waiting} offsets before the "
-                "last that it can read"
+                f"{partition_name(partition)} since offset {lag.committed}, {lag.total - lag.waiting} offsets before "
+                "the last that it can read"
             )
-            yield Finding("FP504", ObjectKind.GROUP, name, words, since_ms, (partition_name(place),), snapshot)
+            yield Finding("FP504", ObjectKind.GROUP, name, words, since_ms, (partition_name(partition),), snapshot)
 
 
 def _waiting(facts: Facts, name: str, behind: Mapping[TopicPartition, Lag], limits: Limits) -> Iterator[Finding]:
     """Yield a finding if lag that only a transaction causes lasts longer than a usual transaction."""
-    waiting = {place: lag for place, lag in behind.items() if lag.held is not None and _lasts(facts, lag.held, limits)}
-    stopped = {place: lag for place, lag in waiting.items() if lag.total == lag.waiting}
+    waiting = {
+        partition: lag for partition, lag in behind.items() if lag.held is not None and _lasts(facts, lag.held, limits)
+    }
+    stopped = {partition: lag for partition, lag in waiting.items() if lag.total == lag.waiting}
     if not stopped:
         return
     count, total = sum(lag.waiting for lag in stopped.values()), _total(behind)

@@ -107,9 +107,9 @@ def is_two_phase(transaction: TransactionDescription) -> bool:
     return is_open(transaction) and transaction.timeout_ms == NO_TIMEOUT_MS
 
 
-def partition_name(place: TopicPartition) -> str:
+def partition_name(partition: TopicPartition) -> str:
     """Return the name "topic-partition"."""
-    return f"{place.topic}-{place.partition}"
+    return f"{partition.topic}-{partition.partition}"
 
 
 def partition_words(partitions: Iterable[TopicPartition], most: int) -> str:
@@ -136,8 +136,8 @@ def undecided_of(
     """
     two_phase = [each for each in transactions if is_two_phase(each)]
     open_ids = {
-        place: {each.producer_id for each in seen if each.transaction_start_offset >= 0}
-        for place, seen in producers.items()
+        partition: {each.producer_id for each in seen if each.transaction_start_offset >= 0}
+        for partition, seen in producers.items()
     }
     return {
         hanging: each.transactional_id
@@ -151,33 +151,35 @@ def undecided_of(
 def held_back(facts: Facts) -> dict[TopicPartition, HeldBack]:
     """Return the partitions whose last stable offset is before their end, each with the cause."""
     known = _by_producer(facts.described.values())
-    return {place: _held(facts, known, place) for place, at in sorted(facts.ends.items()) if at.stable < at.end}
+    return {
+        partition: _held(facts, known, partition) for partition, at in sorted(facts.ends.items()) if at.stable < at.end
+    }
 
 
-def _held(facts: Facts, known: Mapping[int, TransactionDescription], place: TopicPartition) -> HeldBack:
-    at = facts.ends[place]
-    answer = facts.producers.get(place, UnansweredQuestion("producers", "its producers were not asked for"))
+def _held(facts: Facts, known: Mapping[int, TransactionDescription], partition: TopicPartition) -> HeldBack:
+    at = facts.ends[partition]
+    answer = facts.producers.get(partition, UnansweredQuestion("producers", "its producers were not asked for"))
     if isinstance(answer, UnansweredQuestion):
-        return HeldBack(place, at.stable, at.end, Cause.UNKNOWN, reason=answer.reason)
+        return HeldBack(partition, at.stable, at.end, Cause.UNKNOWN, reason=answer.reason)
     first = min(
         (each for each in answer if each.transaction_start_offset >= 0),
         key=lambda each: each.transaction_start_offset,
         default=None,
     )
     if first is None:
-        return HeldBack(place, at.stable, at.end, Cause.ENDED)
+        return HeldBack(partition, at.stable, at.end, Cause.ENDED)
     transaction = known.get(first.producer_id)
-    hangs = hanging_of({place: [first]}, [] if transaction is None else [transaction], first.last_timestamp_ms)
+    hangs = hanging_of({partition: [first]}, [] if transaction is None else [transaction], first.last_timestamp_ms)
     if not hangs:
-        return HeldBack(place, at.stable, at.end, Cause.TRANSACTION, first, transaction)
+        return HeldBack(partition, at.stable, at.end, Cause.TRANSACTION, first, transaction)
     missing = next((each for each in facts.unknown if each.part == "transactions"), None)
     if missing is not None:
-        return HeldBack(place, at.stable, at.end, Cause.UNKNOWN, first, reason=missing.reason)
+        return HeldBack(partition, at.stable, at.end, Cause.UNKNOWN, first, reason=missing.reason)
     if transaction is None and TRANSACTIONAL_IDS in facts.hidden:
         reason = f"its id is hidden from this principal, or it hangs; DESCRIBE on all {TRANSACTIONAL_IDS} tells which"
-        return HeldBack(place, at.stable, at.end, Cause.UNKNOWN, first, reason=reason)
-    undecided = undecided_of(hangs, {place: answer}, facts.described.values())
+        return HeldBack(partition, at.stable, at.end, Cause.UNKNOWN, first, reason=reason)
+    undecided = undecided_of(hangs, {partition: answer}, facts.described.values())
     if undecided:
         owner = facts.described[next(iter(undecided.values()))]
-        return HeldBack(place, at.stable, at.end, Cause.MAY_BE_PREPARED, first, owner)
-    return HeldBack(place, at.stable, at.end, Cause.HANGING, first, transaction)
+        return HeldBack(partition, at.stable, at.end, Cause.MAY_BE_PREPARED, first, owner)
+    return HeldBack(partition, at.stable, at.end, Cause.HANGING, first, transaction)

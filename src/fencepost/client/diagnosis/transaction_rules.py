@@ -42,19 +42,19 @@ def transaction_findings(facts: Facts, held: Held, limits: Limits) -> Iterator[F
 
 
 def _hanging(held: HeldBack) -> Finding:
-    place = held.partition
+    partition = held.partition
     written_ms = -1 if held.producer is None else held.producer.last_timestamp_ms
-    find = f"fencepost transactions find-hanging --topic {place.topic} --older-than 0"
+    find = f"fencepost transactions find-hanging --topic {partition.topic} --older-than 0"
     action = f"{find} --abort"
     if held.may_be_committed:
         action = f"{find} --commit; do not abort it before you know that its producer was not told of a commit"
     return Finding(
         "FP401",
         ObjectKind.PARTITION,
-        partition_name(place),
+        partition_name(partition),
         f"readers of committed records stop at offset {held.stable}, {held.behind} before the end, for {held.words}",
         written_ms if written_ms >= 0 else None,
-        (f"{partition_name(place)} ({held.behind} offsets)",),
+        (f"{partition_name(partition)} ({held.behind} offsets)",),
         action,
     )
 

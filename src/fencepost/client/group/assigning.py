@@ -137,28 +137,28 @@ def checked_assignments(members: Members, partitions: Mapping[str, int], returne
             raise ValueError(f"{member!r} gets {given!r:.80} instead of an Assignment")
         if given.user_data is not None and not isinstance(given.user_data, bytes):
             raise ValueError(f"the user data of {member!r} is {type(given.user_data).__name__} instead of bytes")
-        places = [_place(member, each) for each in given.partitions]
-        for place in places:
-            if place in owners:
-                raise ValueError(f"{_shown(place)} is assigned twice, to {owners[place]!r} and {member!r}")
-            if place.topic not in members[member].topics:
-                raise ValueError(f"{member!r} gets {_shown(place)} and does not subscribe to {place.topic!r}")
-            if not 0 <= place.partition < partitions.get(place.topic, 0):
-                count = partitions.get(place.topic, 0)
-                raise ValueError(f"{member!r} gets {_shown(place)}, and {place.topic!r} has {count} partitions")
-            owners[place] = member
-        result[member] = Assignment(places, given.user_data)
+        topic_partitions = [_checked(member, each) for each in given.partitions]
+        for partition in topic_partitions:
+            if partition in owners:
+                raise ValueError(f"{_shown(partition)} is assigned twice, to {owners[partition]!r} and {member!r}")
+            if partition.topic not in members[member].topics:
+                raise ValueError(f"{member!r} gets {_shown(partition)} and does not subscribe to {partition.topic!r}")
+            if not 0 <= partition.partition < partitions.get(partition.topic, 0):
+                count = partitions.get(partition.topic, 0)
+                raise ValueError(f"{member!r} gets {_shown(partition)}, and {partition.topic!r} has {count} partitions")
+            owners[partition] = member
+        result[member] = Assignment(topic_partitions, given.user_data)
     return result
 
 
-def _place(member: str, given: object) -> TopicPartition:
+def _checked(member: str, given: object) -> TopicPartition:
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str) and isinstance(given[1], int):
         return TopicPartition(*given)
     raise ValueError(f"{member!r} gets {given!r:.80}, which is no (topic, partition)")
 
 
-def _shown(place: TopicPartition) -> str:
-    return f"{place.topic}-{place.partition}"
+def _shown(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"
 
 
 def unassigned(
@@ -169,12 +169,12 @@ def unassigned(
     A cooperative assignor may itself withhold partitions from their new owner, as Java's do. These still have their old
     owner.
     """
-    taken = {place for assignment in assignments.values() for place in assignment.partitions}
+    taken = {partition for assignment in assignments.values() for partition in assignment.partitions}
     if cooperative:
-        taken |= {place for wanted in members.values() for place in wanted.owned}
+        taken |= {partition for wanted in members.values() for partition in wanted.owned}
     topics = sorted({topic for wanted in members.values() for topic in wanted.topics})
     every = (TopicPartition(topic, number) for topic in topics for number in range(partitions.get(topic, 0)))
-    return [place for place in every if place not in taken]
+    return [partition for partition in every if partition not in taken]
 
 
 def withhold_moving(members: Members, assignments: Assignments) -> Assignments:
@@ -184,11 +184,12 @@ def withhold_moving(members: Members, assignments: Assignments) -> Assignments:
     """
     claimed: dict[TopicPartition, set[str]] = defaultdict(set)
     for member, wanted in members.items():
-        for place in wanted.owned:
-            claimed[place].add(member)
+        for partition in wanted.owned:
+            claimed[partition].add(member)
     return {
         member: Assignment(
-            [place for place in given.partitions if member in claimed[place] or not claimed[place]], given.user_data
+            [partition for partition in given.partitions if member in claimed[partition] or not claimed[partition]],
+            given.user_data,
         )
         for member, given in assignments.items()
     }

@@ -51,7 +51,7 @@ def _reading(data: bytes) -> Iterator[Reader]:
         raise ProtocolError(f"group protocol data of {len(data)} bytes: {error}") from error
 
 
-def _places(partitions: Iterable[tuple[str, int]]) -> list[TopicPartition]:
+def _topic_partitions(partitions: Iterable[tuple[str, int]]) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for topic, index in partitions]
 
 
@@ -59,7 +59,7 @@ def decode_subscription(data: bytes) -> Subscription:
     """Decode a subscription of any version. Raises ProtocolError."""
     with _reading(data):
         read = consumer_protocol.decode_subscription(data)
-    owned = _places(read.owned) if read.owned else ()
+    owned = _topic_partitions(read.owned) if read.owned else ()
     return Subscription(read.topics, owned, read.generation, read.rack, read.user_data)
 
 
@@ -72,7 +72,7 @@ def decode_assignment(data: bytes) -> Assignment:
     """Decode an assignment. Empty data, as from a leader that left, has no partitions. Raises ProtocolError."""
     with _reading(data):
         partitions, user_data = consumer_protocol.decode_assignment(data)
-        return Assignment(_places(partitions), user_data)
+        return Assignment(_topic_partitions(partitions), user_data)
 
 
 def decode_sticky_data(data: bytes | None) -> tuple[list[TopicPartition], int]:
@@ -84,7 +84,7 @@ def decode_sticky_data(data: bytes | None) -> tuple[list[TopicPartition], int]:
         return [], NO_GENERATION
     try:
         with _reading(data) as reader:
-            return _places(read_partitions(reader)), reader.int32() if reader.left else NO_GENERATION
+            return _topic_partitions(read_partitions(reader)), reader.int32() if reader.left else NO_GENERATION
     except ProtocolError:
         return [], NO_GENERATION
 

@@ -62,13 +62,13 @@ def _parse_reply(
     offsets, held, code = {}, [], shape.error_code
     for topic in shape.topics:
         for partition in topic.partitions:
-            place = TopicPartition(topic.name, partition.partition_index)
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
             if partition.error_code == E.UNSTABLE_OFFSET_COMMIT:
-                held.append(place)
+                held.append(topic_partition)
             elif partition.error_code != 0:
                 code = code or partition.error_code
             else:
-                offsets[place] = OffsetAndMetadata(
+                offsets[topic_partition] = OffsetAndMetadata(
                     partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
                 )
     return (code, {}, []) if code else (E.UNSTABLE_OFFSET_COMMIT if held else 0, offsets, held)

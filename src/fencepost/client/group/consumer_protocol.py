@@ -165,7 +165,7 @@ class ConsumerProtocolMember(Member):
         await self._give_up("revoked", revoked)
         if self.state is not _S.RECONCILING:
             return
-        added = sorted(place for place in named if place not in self.assignment)
+        added = sorted(topic_partition for topic_partition in named if topic_partition not in self.assignment)
         self._ids = {name: topic_id for name, topic_id in self._ids.items() if name in self.assignment}
         self._ids |= {partition: named[partition] for partition in added}
         self.assignment = sorted({*self.assignment, *added})

@@ -338,8 +338,8 @@ class BrokerConnection:
             return " before it answered anything; is it a TLS listener, or no Kafka (security_protocol)?"
         if self._answers <= 2 and self._login is None:
             if is_encrypted:
-                return " after ApiVersions; if it always does, it wants SASL (security_protocol=SASL_SSL)"
-            return " after ApiVersions; if it always does, it wants SASL (security_protocol=SASL_SSL or SASL_PLAINTEXT)"
+                return " after ApiVersions; if this happens each time, the listener requires SASL (security_protocol=SASL_SSL)"
+            return " after ApiVersions; if this happens each time, the listener requires SASL (security_protocol=SASL_SSL or SASL_PLAINTEXT)"
         return ""
 
     # --- holding back ---

@@ -32,28 +32,35 @@ async def search(cluster: Cluster, topics: Iterable[str], prepared: PreparedTran
     Reads the topics from their beginning. Raises KafkaTimeoutError, CorruptRecordError, and the errors of topics that
     do not exist or may not be read.
     """
-    places = []
+    partitions = []
     for name in topics:
         topic = await cluster.topic(name, deadline_ms)
-        places += [TopicPartition(name, number) for number in topic.partitions]
-    starts = await list_offsets(cluster, dict.fromkeys(places, EARLIEST), Isolation.READ_UNCOMMITTED, deadline_ms)
-    ends = await list_offsets(cluster, dict.fromkeys(places, LATEST), Isolation.READ_UNCOMMITTED, deadline_ms)
-    for place in places:
-        found = await _search(cluster, place, starts[place].offset, ends[place].offset, prepared, deadline_ms)
+        partitions += [TopicPartition(name, number) for number in topic.partitions]
+    starts = await list_offsets(cluster, dict.fromkeys(partitions, EARLIEST), Isolation.READ_UNCOMMITTED, deadline_ms)
+    ends = await list_offsets(cluster, dict.fromkeys(partitions, LATEST), Isolation.READ_UNCOMMITTED, deadline_ms)
+    for partition in partitions:
+        found = await _search(
+            cluster, partition, starts[partition].offset, ends[partition].offset, prepared, deadline_ms
+        )
         if found is not Ending.UNKNOWN:
             return found
     return Ending.UNKNOWN
 
 
 async def _search(
-    cluster: Cluster, place: TopicPartition, position: int, end: int, prepared: PreparedTransaction, deadline_ms: int
+    cluster: Cluster,
+    partition: TopicPartition,
+    position: int,
+    end: int,
+    prepared: PreparedTransaction,
+    deadline_ms: int,
 ) -> Ending:
     stored = StoredBatches(cluster, Isolation.READ_UNCOMMITTED, _BYTES, _WAIT_MS)
     was_written = False
     while position < end:
         before = position
         try:
-            fetched = await stored.fetch(place, position, deadline_ms)
+            fetched = await stored.fetch(partition, position, deadline_ms)
             for header, batch in iter_batches(fetched.records, allow_partial=True):
                 position = max(position, header.last_offset + 1)
                 if header.producer_id != prepared.producer_id:
@@ -63,11 +70,12 @@ async def _search(
                 was_written |= not header.is_control and header.producer_epoch == prepared.epoch
         except WireError as error:
             raise CorruptRecordError(
-                f"{place.topic}-{place.partition}: the records from offset {position} on cannot be read: {error}",
-                topic=place.topic,
-                partition=place.partition,
+                f"{partition.topic}-{partition.partition}: the records from offset {position} on cannot be "
+                f"read: {error}",
+                topic=partition.topic,
+                partition=partition.partition,
                 offset=position,
             ) from error
         if position == before:
-            await cluster.pause(0, deadline_ms, f"read {place.topic}-{place.partition} at {position}", None)
+            await cluster.pause(0, deadline_ms, f"read {partition.topic}-{partition.partition} at {position}", None)
     return Ending.UNKNOWN

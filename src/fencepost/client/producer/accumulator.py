@@ -41,7 +41,7 @@ from fencepost.protocol.records import engine
 from fencepost.protocol.records.headers import Header
 
 _HEADERS = kind_of(Sequence[object])
-_MOST_PLACES: Final = 1024  # initial maximum
+_MOST_ROWS: Final = 1024  # initial maximum
 
 
 class _Total:
@@ -231,8 +231,8 @@ class Accumulator:
     def _new(self, topic: str, size: int) -> Chunk:
         chunk = Chunk(topic, self._now_ms(), self._wall_ms(), self.unhandled)
         limit = self._limits.get(topic, self._chunk_bytes)
-        places = min(limit // size + 2, _MOST_PLACES)  # estimated from the size of the first record
-        chunk.open(limit, self.delivery, native=self._native and engine.is_native, places=places)
+        capacity = min(limit // size + 2, _MOST_ROWS)  # estimated from the size of the first record
+        chunk.open(limit, self.delivery, native=self._native and engine.is_native, capacity=capacity)
         self._opened[id(chunk)] = chunk  # before `check`: a caller of refuse() finds it here and closes it
         return chunk
 

@@ -302,20 +302,20 @@ class Chunk:
         self.left = sum(not batch.reported for batch in self.batches)
         self.slots = None
 
-    def open(self, limit: int, delivery: type[Any], *, native: bool, places: int) -> None:
+    def open(self, limit: int, delivery: type[Any], *, native: bool, capacity: int) -> None:
         """Make room for records. Called once, before another thread knows the chunk.
 
         Args:
             limit: Size in bytes at which it is full.
             delivery: The class of the results of `OpenRows.take`.
             native: Keep keys and values in the native module.
-            places: Initial length of the columns otherwise.
+            capacity: Initial length of the columns otherwise.
         """
         self.limit = self.room = limit
         if native:
             self.native = engine.native.OpenRows(self, delivery, limit, RECORD_OVERHEAD)
         else:
-            self.values = [HOLE] * places
+            self.values = [HOLE] * capacity
 
     @property
     def is_full(self) -> bool:

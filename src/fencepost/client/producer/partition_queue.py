@@ -150,7 +150,7 @@ class PartitionQueue:
 
     def _insert(self, batch: Batch) -> None:
         """Insert by ordinal, because a batch that waits for a new sequence has none."""
-        later = (place for place, waiting in enumerate(self.pending) if waiting.ordinal > batch.ordinal)
+        later = (index for index, waiting in enumerate(self.pending) if waiting.ordinal > batch.ordinal)
         self.pending.insert(next(later, len(self.pending)), batch)
         self.pending_bytes += len(batch.data)
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fencepost.client.records import SharedRecord
-from fencepost.client.share.session import SharePlace, ShareReadSession
+from fencepost.client.share.session import ShareReadSession
 from fencepost.client.types import AcknowledgeType, TopicPartition
 from fencepost.errors import UsageError
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 
 
 class _Held(NamedTuple):
     session: ShareReadSession
-    place: SharePlace
+    partition: TopicIdPartition
     delivery_count: int
     renewed: bool = False
     acknowledged: bool = False
@@ -33,10 +34,10 @@ class AcquiredRecords:
     def __len__(self) -> int:
         return sum(not held.acknowledged for held in self._held.values())
 
-    def hand_out(self, record: SharedRecord, place: SharePlace, session: ShareReadSession) -> None:
+    def hand_out(self, record: SharedRecord, partition: TopicIdPartition, session: ShareReadSession) -> None:
         """Add a record that a poll has returned to the application."""
         key = TopicPartition(record.topic, record.partition), record.offset
-        self._held[key] = _Held(session, place, record.delivery_count)
+        self._held[key] = _Held(session, partition, record.delivery_count)
 
     def acknowledge(self, record: SharedRecord, kind: AcknowledgeType) -> ShareReadSession:
         """Record the application's acknowledgement; return the session that will send it.
@@ -52,7 +53,7 @@ class AcquiredRecords:
                 f"{record.topic}-{record.partition} offset {record.offset} is not in hand: "
                 "its acknowledgement was sent, or an earlier poll gave it and its lock is over"
             )
-        held.session.add_acknowledgement(held.place, record.offset, kind)
+        held.session.add_acknowledgement(held.partition, record.offset, kind)
         renews = kind is AcknowledgeType.RENEW
         self._held[key] = held._replace(renewed=renews, acknowledged=not renews)
         return held.session
@@ -65,7 +66,7 @@ class AcquiredRecords:
         """Accept all records; return the sessions that will send it."""
         sessions = {}
         for (_, offset), held in self._held.items():
-            held.session.add_acknowledgement(held.place, offset, AcknowledgeType.ACCEPT)
+            held.session.add_acknowledgement(held.partition, offset, AcknowledgeType.ACCEPT)
             sessions[id(held.session)] = held.session
         self._held.clear()
         return list(sessions.values())

@@ -26,7 +26,7 @@ from fencepost.client.records import SharedRecord
 from fencepost.client.share.acquired_records import AcquiredRecords
 from fencepost.client.share.exchange import Exchange, Outcome, Report
 from fencepost.client.share.member import ShareMember
-from fencepost.client.share.session import SharePlace, ShareReadSession
+from fencepost.client.share.session import ShareReadSession
 from fencepost.client.telemetry.reporting import ReportingCore
 from fencepost.client.telemetry.standard_names import SHARE_CONSUMER
 from fencepost.client.types import AcknowledgeType, TopicPartition
@@ -38,6 +38,7 @@ from fencepost.errors import (
     KafkaTimeoutError,
     UsageError,
 )
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 
 log = logging.getLogger("fencepost.client.share")
 
@@ -50,7 +51,7 @@ OnAcknowledged = Callable[[Mapping[TopicPartition, list[int]], KafkaError | None
 
 class _HandedOutRecord(NamedTuple):
     record: SharedRecord
-    place: SharePlace
+    partition: TopicIdPartition
     session: ShareReadSession
 
 
@@ -149,7 +150,7 @@ class ShareConsumerCore(ReportingCore):
 
     def assignment(self) -> list[TopicPartition]:
         """Return the partitions being read, which other members may read too."""
-        return [] if self._member is None else sorted(self._member.places.values())
+        return [] if self._member is None else sorted(self._member.partitions.values())
 
     # --- polling ---
 
@@ -198,7 +199,7 @@ class ShareConsumerCore(ReportingCore):
             member.polled()
             self._exchange.raise_failure()
             got = self._take(most)
-            self._exchange.start(member.member_id, member.places, fetching=not got)
+            self._exchange.start(member.member_id, member.partitions, fetching=not got)
             if got:
                 self._last = SharedHandOut(got)
                 self._metrics.records_consumed_total += len(got)
@@ -229,8 +230,8 @@ class ShareConsumerCore(ReportingCore):
     def _take_in_hand(self) -> None:
         """Add the delivered records of the previous poll to those that the application must acknowledge."""
         if self._last.delivered:
-            for record, place, session in self._last.taken:
-                self._acquired.hand_out(record, place, session)
+            for record, partition, session in self._last.taken:
+                self._acquired.hand_out(record, partition, session)
             self._last = SharedHandOut()
 
     def _take(self, most: int) -> list[_HandedOutRecord]:
@@ -239,8 +240,8 @@ class ShareConsumerCore(ReportingCore):
             handed = self._returned.popleft()
             if handed.session.ended is None:
                 got.append(handed)
-        for record, place, session in self._exchange.take(most - len(got)):
-            got.append(_HandedOutRecord(record, place, session))
+        for record, partition, session in self._exchange.take(most - len(got)):
+            got.append(_HandedOutRecord(record, partition, session))
         return got
 
     # --- acknowledging ---

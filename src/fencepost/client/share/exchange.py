@@ -15,7 +15,7 @@ from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.runtime import Event, TaskHandle
 from fencepost.client.records import SharedRecord
 from fencepost.client.share.fetched import take
-from fencepost.client.share.session import GAP, Acknowledgements, SharePlace, ShareReadSession
+from fencepost.client.share.session import GAP, Acknowledgements, ShareReadSession
 from fencepost.client.types import AcknowledgeType, TopicPartition
 from fencepost.config import ShareConsumerConfig
 from fencepost.errors import (
@@ -29,6 +29,7 @@ from fencepost.errors import (
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
 from fencepost.protocol.messages.share_fetch import PartitionData, ShareFetchResponse
 
@@ -61,7 +62,7 @@ class Report:
 class _Ready(NamedTuple):
     """Received records that wait for a poll. Their locks may expire at `until_ms`."""
 
-    place: SharePlace
+    partition: TopicIdPartition
     session: ShareReadSession
     until_ms: int
     records: deque[SharedRecord]
@@ -95,7 +96,7 @@ class Exchange:
         self._metrics = metrics
         self._arrived = arrived
         self._brokers: dict[int, _Broker] = {}
-        self._names: dict[SharePlace, TopicPartition] = {}
+        self._names: dict[TopicIdPartition, TopicPartition] = {}
         self._ready: deque[_Ready] = deque()
         self.finished: deque[Outcome] = deque()
         """Outcomes of acknowledgements for the callback, each once."""
@@ -137,7 +138,7 @@ class Exchange:
         waiting = sum(len(ready.records) for ready in self._ready)
         return f"{len(self._brokers)} brokers, {waiting} records wait"
 
-    def take(self, most: int) -> Iterator[tuple[SharedRecord, SharePlace, ShareReadSession]]:
+    def take(self, most: int) -> Iterator[tuple[SharedRecord, TopicIdPartition, ShareReadSession]]:
         """Yield up to `most` received records.
 
         Drops records whose locks may have expired; the broker delivers them again.
@@ -152,36 +153,36 @@ class Exchange:
                 self._ready.popleft()
                 continue
             most -= 1
-            yield ready.records.popleft(), ready.place, ready.session
+            yield ready.records.popleft(), ready.partition, ready.session
 
     # --- starting requests ---
 
     def start(
         self,
         member_id: str,
-        places: Mapping[SharePlace, TopicPartition],
+        partitions: Mapping[TopicIdPartition, TopicPartition],
         *,
         fetching: bool,
         report: Report | None = None,
     ) -> None:
-        """Send pending acknowledgements, and fetch records of `places`, to each broker without a request in flight.
+        """Send pending acknowledgements, and fetch records of `partitions`, to each broker without a request in flight.
 
         Args:
             member_id: The member's id.
-            places: The assigned partitions and their names.
+            partitions: The assigned partitions and their names.
             fetching: Also fetch records.
             report: Receives the outcomes of acknowledgements that this call sends, and of no others.
         """
-        self._names.update(places)
+        self._names.update(partitions)
         self.report_unsent(report)
-        wanted: dict[int, list[SharePlace]] = defaultdict(list)
+        wanted: dict[int, list[TopicIdPartition]] = defaultdict(list)
         if fetching and not any(ready.records for ready in self._ready):
-            for place, name in places.items():
+            for partition, name in partitions.items():
                 leader = self._cluster.leader(*name)
                 if leader < 0 or self._cluster.is_stale(name.topic):
                     self._refresh_if_due([name.topic])
                 if leader >= 0:
-                    wanted[leader].append(place)
+                    wanted[leader].append(partition)
             for node in wanted:
                 if node not in self._brokers:
                     self._brokers[node] = _Broker(ShareReadSession(node))
@@ -200,7 +201,7 @@ class Exchange:
                     self._fetch(broker, member_id, wanted.get(node, []), acknowledgements, report)
                 )
 
-    def _send(self, session: ShareReadSession, report: Report | None) -> dict[SharePlace, Acknowledgements]:
+    def _send(self, session: ShareReadSession, report: Report | None) -> dict[TopicIdPartition, Acknowledgements]:
         acknowledgements = session.take()
         self._unanswered += bool(acknowledgements)
         if report is not None:
@@ -220,7 +221,10 @@ class Exchange:
             self._finish(outcome, report)
 
     def _report(
-        self, acknowledgements: Mapping[SharePlace, Acknowledgements], error: KafkaError | None, report: Report | None
+        self,
+        acknowledgements: Mapping[TopicIdPartition, Acknowledgements],
+        error: KafkaError | None,
+        report: Report | None,
     ) -> None:
         outcome = self._outcome(acknowledgements, error)
         if outcome is not None:
@@ -232,13 +236,13 @@ class Exchange:
             report.take(*outcome)
 
     def _outcome(
-        self, acknowledgements: Mapping[SharePlace, Acknowledgements], error: KafkaError | None
+        self, acknowledgements: Mapping[TopicIdPartition, Acknowledgements], error: KafkaError | None
     ) -> Outcome | None:
         offsets: dict[TopicPartition, list[int]] = {}
-        for place, kinds in acknowledgements.items():
+        for partition, kinds in acknowledgements.items():
             acknowledged = sorted(offset for offset, kind in kinds.items() if kind != GAP)
             if acknowledged:
-                offsets[self._names[place]] = acknowledged
+                offsets[self._names[partition]] = acknowledged
         if not offsets:
             return None
         count = sum(map(len, offsets.values()))
@@ -267,8 +271,8 @@ class Exchange:
         self,
         broker: _Broker,
         member_id: str,
-        wanted: list[SharePlace],
-        acknowledgements: dict[SharePlace, Acknowledgements],
+        wanted: list[TopicIdPartition],
+        acknowledgements: dict[TopicIdPartition, Acknowledgements],
         report: Report | None,
     ) -> None:
         config, session = self._config, broker.session
@@ -301,12 +305,12 @@ class Exchange:
                 for data in topic.partitions:
                     if topic.topic_id is None:
                         continue
-                    place = SharePlace(topic.topic_id, data.partition_index)
-                    if place in unreported:
+                    partition = TopicIdPartition(topic.topic_id, data.partition_index)
+                    if partition in unreported:
                         code, words = data.acknowledge_error_code, data.acknowledge_error_message
-                        self._answered(place, unreported.pop(place), code, words, report)
+                        self._answered(partition, unreported.pop(partition), code, words, report)
                     refused |= data.error_code != 0
-                    self._take(place, session, data, sent_ms)
+                    self._take(partition, session, data, sent_ms)
             self._missing(connection, unreported)
             if refused:
                 self._pause(broker)
@@ -321,7 +325,7 @@ class Exchange:
         self,
         broker: _Broker,
         member_id: str,
-        acknowledgements: dict[SharePlace, Acknowledgements],
+        acknowledgements: dict[TopicIdPartition, Acknowledgements],
         report: Report | None,
         *,
         last: bool = False,
@@ -353,9 +357,13 @@ class Exchange:
             self.lock_ms = reply.acquisition_lock_timeout_ms or self.lock_ms
             for topic in reply.responses:
                 for data in topic.partitions:
-                    place = None if topic.topic_id is None else SharePlace(topic.topic_id, data.partition_index)
-                    if place is not None and place in unreported:
-                        self._answered(place, unreported.pop(place), data.error_code, data.error_message, report)
+                    partition = (
+                        None if topic.topic_id is None else TopicIdPartition(topic.topic_id, data.partition_index)
+                    )
+                    if partition is not None and partition in unreported:
+                        self._answered(
+                            partition, unreported.pop(partition), data.error_code, data.error_message, report
+                        )
             self._missing(connection, unreported)
         except Exception as error:  # noqa: BLE001 (the next poll raises it)
             self._failed(broker, error)
@@ -373,24 +381,29 @@ class Exchange:
             self._cluster.lasting_errors.log_missing_feature("record_limit", f"{connection.name}: {words}")
         return version
 
-    def _missing(self, connection: BrokerConnection, unreported: Mapping[SharePlace, Acknowledgements]) -> None:
+    def _missing(self, connection: BrokerConnection, unreported: Mapping[TopicIdPartition, Acknowledgements]) -> None:
         """Raise ProtocolError if the response lacks partitions of the request's acknowledgements."""
         if unreported:
             names = ", ".join(f"{name.topic}-{name.partition}" for name in map(self._names.__getitem__, unreported))
             raise ProtocolError(f"{connection.name} did not answer the acknowledgements of {names}")
 
     def _answered(
-        self, place: SharePlace, acknowledgements: Acknowledgements, code: int, words: str | None, report: Report | None
+        self,
+        partition: TopicIdPartition,
+        acknowledgements: Acknowledgements,
+        code: int,
+        words: str | None,
+        report: Report | None,
     ) -> None:
-        name = self._names[place]
+        name = self._names[partition]
         error = error_for(code, f"acknowledging {name.topic}-{name.partition}", words) if code else None
-        self._report({place: acknowledgements}, error, report)
+        self._report({partition: acknowledgements}, error, report)
 
     def _end_request(
         self,
         session: ShareReadSession,
-        unreported: Mapping[SharePlace, Acknowledgements],
-        acknowledgements: Mapping[SharePlace, Acknowledgements],
+        unreported: Mapping[TopicIdPartition, Acknowledgements],
+        acknowledgements: Mapping[TopicIdPartition, Acknowledgements],
         report: Report | None,
     ) -> None:
         """End a request, and report the acknowledgements without an outcome."""
@@ -407,9 +420,9 @@ class Exchange:
 
     # --- answers ---
 
-    def _take(self, place: SharePlace, session: ShareReadSession, data: PartitionData, sent_ms: int) -> None:
+    def _take(self, partition: TopicIdPartition, session: ShareReadSession, data: PartitionData, sent_ms: int) -> None:
         """Store the received records of one partition. Their locks began after the request was sent."""
-        name = self._names[place]
+        name = self._names[partition]
         if data.error_code != 0:
             self._partition_refused(name, data)
             return
@@ -425,14 +438,14 @@ class Exchange:
             max_batch_bytes=self._config.max_decompressed_bytes,
         )
         for offset in taken.gaps:
-            session.add_acknowledgement(place, offset, GAP)
+            session.add_acknowledgement(partition, offset, GAP)
         for offset in taken.unreadable:
-            session.add_acknowledgement(place, offset, AcknowledgeType.RELEASE)
+            session.add_acknowledgement(partition, offset, AcknowledgeType.RELEASE)
         if taken.error is not None:
             self._failures.append(taken.error)
         until_ms = sent_ms + (self.lock_ms or WORST_PAUSE_MS)
         if taken.records:
-            self._ready.append(_Ready(place, session, until_ms, deque(taken.records)))
+            self._ready.append(_Ready(partition, session, until_ms, deque(taken.records)))
 
     def _partition_refused(self, name: TopicPartition, data: PartitionData) -> None:
         error = error_for(data.error_code, f"share fetch of {name.topic}-{name.partition}", data.error_message)

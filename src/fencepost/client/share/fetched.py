@@ -36,7 +36,7 @@ class Taken(NamedTuple):
 
 
 def take(
-    place: TopicPartition, data: bytes, acquired: Sequence[Acquired], *, check_crcs: bool, max_batch_bytes: int
+    partition: TopicPartition, data: bytes, acquired: Sequence[Acquired], *, check_crcs: bool, max_batch_bytes: int
 ) -> Taken:
     """Return the acquired records of the batches in `data`. An unreadable batch does not hide later ones."""
     counts = {offset: run.delivery_count for run in acquired for offset in range(run.first_offset, run.last_offset + 1)}
@@ -52,7 +52,7 @@ def take(
             check_crc=check_crcs,
             max_batch_bytes=max_batch_bytes,
         )
-        for record in to_records(Fetched(place, columns, columns.next_offset, kind, epochs)):
+        for record in to_records(Fetched(partition, columns, columns.next_offset, kind, epochs)):
             count = counts.pop(record.offset, None)
             if count is not None:
                 records.append(SharedRecord.of(record, count))
@@ -63,7 +63,7 @@ def take(
             del counts[offset]
         damaged += lost
         if lost and error is None:
-            error = _error(place, flaw)
+            error = _error(partition, flaw)
         data = _behind(data, flaw.next_offset)
     return Taken(records, sorted(counts), damaged, error)
 
@@ -79,14 +79,14 @@ def _behind(data: bytes, offset: int) -> bytes:
     return b""
 
 
-def _error(place: TopicPartition, flaw: Unreadable) -> CorruptRecordError:
+def _error(partition: TopicPartition, flaw: Unreadable) -> CorruptRecordError:
     too_large = isinstance(flaw.error, DecompressionLimit)
     error = (DecompressionLimitError if too_large else CorruptRecordError)(
-        f"{place.topic}-{place.partition}: the records from offset {flaw.offset} to {flaw.next_offset - 1} cannot be "
-        f"read: {flaw.error}; they are released, and come again as often as the group's share.delivery.count.limit says"
-        + ("; max_decompressed_bytes is the limit" if too_large else ""),
-        topic=place.topic,
-        partition=place.partition,
+        f"{partition.topic}-{partition.partition}: the records from offset {flaw.offset} to {flaw.next_offset - 1} "
+        f"cannot be read: {flaw.error}; they are released, and come again as often as the group's "
+        "share.delivery.count.limit says" + ("; max_decompressed_bytes is the limit" if too_large else ""),
+        topic=partition.topic,
+        partition=partition.partition,
         offset=flaw.offset,
         next_offset=flaw.next_offset,
     )

@@ -23,11 +23,11 @@ from fencepost.client.group.member import LOOK_PATIENCE_MS
 from fencepost.client.metrics import ShareConsumerMetrics
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.runtime import Event, TaskHandle
-from fencepost.client.share.session import SharePlace
 from fencepost.client.types import TopicPartition
 from fencepost.config import ShareConsumerConfig
 from fencepost.errors import ClosedError, DisconnectedError, KafkaError, KafkaTimeoutError, RetriableError, error_for
 from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 log = logging.getLogger("fencepost.client.group")
@@ -39,7 +39,7 @@ _SWITCHED_OFF: Final = "the brokers have share groups switched off; Apache Kafka
 class ShareMember:
     """One member of a share group.
 
-    `epoch` is 0 outside the group. `places` has the assigned partitions and their names.
+    `epoch` is 0 outside the group. `partitions` has the assigned partitions and their names.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ShareMember:
         `changed` is set if the assignment changed, or an error must be raised.
         """
         self.epoch = JOIN_EPOCH
-        self.places: dict[SharePlace, TopicPartition] = {}
+        self.partitions: dict[TopicIdPartition, TopicPartition] = {}
         self.topics: list[str] = []
         self._cluster = cluster
         self._runtime = cluster.runtime
@@ -61,7 +61,7 @@ class ShareMember:
         self._metrics = metrics
         self._changed = changed
         self._wake = self._runtime.event()
-        self._goal: set[SharePlace] = set()
+        self._goal: set[TopicIdPartition] = set()
         self._may_be_member = False
         # Heartbeats without a response may still arrive. Their response may have an assignment that no caller receives.
         self._has_strays = False
@@ -90,7 +90,8 @@ class ShareMember:
 
     def describe(self) -> str:
         """Return the state in one line, for logs and tests."""
-        return f"share group {self._group_id!r}: epoch {self.epoch}, member {self.member_id!r}, {len(self.places)} read"
+        read = len(self.partitions)
+        return f"share group {self._group_id!r}: epoch {self.epoch}, member {self.member_id!r}, {read} read"
 
     async def _beat(self) -> None:
         while True:
@@ -168,7 +169,7 @@ class ShareMember:
         self._interval_ms = reply.heartbeat_interval_ms or self._interval_ms
         if reply.assignment is not None:
             goal = {
-                SharePlace(topic.topic_id, number)
+                TopicIdPartition(topic.topic_id, number)
                 for topic in reply.assignment.topic_partitions
                 if topic.topic_id is not None
                 for number in topic.partitions
@@ -176,7 +177,7 @@ class ShareMember:
             self._metrics.rebalance_total += goal != self._goal
             self._goal = goal
         await self._look_up_names(topics)
-        return self._interval_ms if len(self.places) == len(self._goal) else min(self._interval_ms, WAIT_STEP_MS)
+        return self._interval_ms if len(self.partitions) == len(self._goal) else min(self._interval_ms, WAIT_STEP_MS)
 
     async def _look_up_names(self, topics: list[str]) -> None:
         """Look up the names of assigned topics, and report subscribed topics that do not exist."""
@@ -188,19 +189,19 @@ class ShareMember:
                 await self._cluster.refresh(missing, deadline_ms)
                 for name in missing:
                     self._report_missing_topic(name)
-            unnamed = {place.topic_id for place in self._goal} - set(self._names())
+            unnamed = {partition.topic_id for partition in self._goal} - set(self._names())
             if unnamed:
                 await self._cluster.learn_topic_ids(unnamed, deadline_ms)
         except (DisconnectedError, KafkaTimeoutError) as error:
             log.warning("share group %r: no metadata of its topics yet: %s", self._group_id, error)
         names = self._names()
-        places = {
-            place: TopicPartition(names[place.topic_id], place.partition)
-            for place in self._goal
-            if place.topic_id in names
+        partitions = {
+            partition: TopicPartition(names[partition.topic_id], partition.partition)
+            for partition in self._goal
+            if partition.topic_id in names
         }
-        if places != self.places:
-            self.places = places
+        if partitions != self.partitions:
+            self.partitions = partitions
             self._changed.set()
 
     def _report_missing_topic(self, name: str) -> None:
@@ -216,7 +217,7 @@ class ShareMember:
     def _forget(self) -> None:
         """Forget the membership. Records in hand stay locked, and can still be acknowledged."""
         self.epoch, self._known = JOIN_EPOCH, None
-        self._goal, self.places = set(), {}
+        self._goal, self.partitions = set(), {}
 
     async def leave(self, deadline_ms: int | None = None) -> None:
         """Leave the group. Nothing is read until the next heartbeat."""

@@ -14,19 +14,13 @@ from uuid import UUID
 
 from fencepost.client.types import AcknowledgeType
 from fencepost.errors import KafkaError
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.messages import share_acknowledge, share_fetch
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 LAST_EPOCH: Final = 2**31 - 1
 GAP: Final = 0  # the broker returned no record for the offset: compacted away, or a marker
-
-
-class SharePlace(NamedTuple):
-    """A partition with its topic's id. A re-created topic has another id."""
-
-    topic_id: UUID
-    partition: int
 
 
 class Run(NamedTuple):
@@ -59,9 +53,9 @@ class ShareReadSession:
     def __init__(self, node: int) -> None:
         self.node = node
         self.ended: KafkaError | None = None
-        self.unsent: dict[SharePlace, Acknowledgements] = {}
+        self.unsent: dict[TopicIdPartition, Acknowledgements] = {}
         self._epoch = INITIAL_EPOCH
-        self._places: set[SharePlace] = set()
+        self._partitions: set[TopicIdPartition] = set()
 
     @property
     def begun(self) -> bool:
@@ -71,18 +65,18 @@ class ShareReadSession:
     @property
     def is_empty(self) -> bool:
         """Return true if the session has no partitions."""
-        return not self._places
+        return not self._partitions
 
     @property
     def renews(self) -> bool:
         """Return true if a lock must be renewed. A fetch cannot do that (KIP-1222)."""
         return any(AcknowledgeType.RENEW in acknowledgements.values() for acknowledgements in self.unsent.values())
 
-    def add_acknowledgement(self, place: SharePlace, offset: int, kind: int) -> None:
+    def add_acknowledgement(self, partition: TopicIdPartition, offset: int, kind: int) -> None:
         """Store an acknowledgement for the next request."""
-        self.unsent.setdefault(place, {})[offset] = kind
+        self.unsent.setdefault(partition, {})[offset] = kind
 
-    def take(self) -> dict[SharePlace, Acknowledgements]:
+    def take(self) -> dict[TopicIdPartition, Acknowledgements]:
         """Remove and return the acknowledgements, to send them or to report that they cannot be sent."""
         acknowledgements, self.unsent = self.unsent, {}
         return acknowledgements
@@ -91,25 +85,25 @@ class ShareReadSession:
         self,
         group_id: str,
         member_id: str,
-        wanted: Iterable[SharePlace],
-        acknowledgements: Mapping[SharePlace, Acknowledgements],
+        wanted: Iterable[TopicIdPartition],
+        acknowledgements: Mapping[TopicIdPartition, Acknowledgements],
     ) -> share_fetch.ShareFetchRequest:
         """Return the next ShareFetch without sizes and times."""
         now = set(wanted)
-        new, gone = sorted(now - self._places), sorted(self._places - now)
-        self._places = now
+        new, gone = sorted(now - self._partitions), sorted(self._partitions - now)
+        self._partitions = now
         topics: dict[UUID, list[share_fetch.FetchPartition]] = defaultdict(list)
-        for place in sorted({*new, *acknowledgements}):
+        for partition in sorted({*new, *acknowledgements}):
             batches = [
                 share_fetch.AcknowledgementBatch(first_offset=run[0], last_offset=run[1], acknowledge_types=run[2])
-                for run in runs(acknowledgements.get(place, {}))
+                for run in runs(acknowledgements.get(partition, {}))
             ]
-            topics[place.topic_id].append(
-                share_fetch.FetchPartition(partition_index=place.partition, acknowledgement_batches=batches)
+            topics[partition.topic_id].append(
+                share_fetch.FetchPartition(partition_index=partition.partition, acknowledgement_batches=batches)
             )
         forgotten: dict[UUID, list[int]] = defaultdict(list)
-        for place in gone:
-            forgotten[place.topic_id].append(place.partition)
+        for partition in gone:
+            forgotten[partition.topic_id].append(partition.partition)
         return share_fetch.ShareFetchRequest(
             group_id=group_id,
             member_id=member_id,
@@ -124,21 +118,23 @@ class ShareReadSession:
         self,
         group_id: str,
         member_id: str,
-        acknowledgements: Mapping[SharePlace, Acknowledgements],
+        acknowledgements: Mapping[TopicIdPartition, Acknowledgements],
         *,
         last: bool = False,
     ) -> share_acknowledge.ShareAcknowledgeRequest:
         """Return the next ShareAcknowledge. With `last` it ends the session."""
         topics: dict[UUID, list[share_acknowledge.AcknowledgePartition]] = defaultdict(list)
-        for place in sorted(acknowledgements):
+        for partition in sorted(acknowledgements):
             batches = [
                 share_acknowledge.AcknowledgementBatch(
                     first_offset=run[0], last_offset=run[1], acknowledge_types=run[2]
                 )
-                for run in runs(acknowledgements[place])
+                for run in runs(acknowledgements[partition])
             ]
-            topics[place.topic_id].append(
-                share_acknowledge.AcknowledgePartition(partition_index=place.partition, acknowledgement_batches=batches)
+            topics[partition.topic_id].append(
+                share_acknowledge.AcknowledgePartition(
+                    partition_index=partition.partition, acknowledgement_batches=batches
+                )
             )
         return share_acknowledge.ShareAcknowledgeRequest(
             group_id=group_id,

@@ -38,8 +38,8 @@ from fencepost.compat.confluent_kafka.base.values import (
     TopicPartition,
     checked_partitions,
     committed_partition,
-    place_of,
     position_to_commit,
+    topic_partition_of,
 )
 from fencepost.compat.confluent_kafka.clients import refusal
 from fencepost.errors import ConfigurationError, ItemsFailedError, UnknownTopicOrPartitionError
@@ -147,10 +147,10 @@ class AdminClient(SecurityCalls):
     ) -> Futures[TopicPartition]:
         """Delete the records before the offsets; OFFSET_END deletes all. Each future has DeletedRecords."""
         client, wanted = self._open(), checked_partitions(topic_partition_offsets)
-        before = {place_of(each): each.offset for each in wanted}
+        before = {topic_partition_of(each): each.offset for each in wanted}
         limit_ms = limit_of(request_timeout)
         return self._each(
-            {each: place_of(each) for each in wanted},
+            {each: topic_partition_of(each) for each in wanted},
             lambda: client.delete_records(before, api_timeout_ms=limit_ms),
             results.deleted,
         )
@@ -166,10 +166,10 @@ class AdminClient(SecurityCalls):
         client = self._open()
         if not isinstance(isolation_level, IsolationLevel):
             raise TypeError("isolation_level must be an IsolationLevel")
-        wanted = {place_of(each): spec.value for each, spec in topic_partition_offsets.items()}
+        wanted = {topic_partition_of(each): spec.value for each, spec in topic_partition_offsets.items()}
         isolation, limit_ms = Isolation(isolation_level.value), limit_of(request_timeout)
         return self._each(
-            {each: place_of(each) for each in topic_partition_offsets},
+            {each: topic_partition_of(each) for each in topic_partition_offsets},
             lambda: client.list_offsets(wanted, isolation=isolation, api_timeout_ms=limit_ms),
             results.offset,
         )
@@ -275,11 +275,17 @@ class AdminClient(SecurityCalls):
         """Read committed offsets of a group. The future has ConsumerGroupTopicPartitions."""
         client, group = self._open(), _only_group(list_consumer_group_offsets_request)
         limit_ms = limit_of(request_timeout)
-        places = None if group.topic_partitions is None else [place_of(each) for each in group.topic_partitions]
+        partitions = (
+            None if group.topic_partitions is None else [topic_partition_of(each) for each in group.topic_partitions]
+        )
 
         def call() -> dict[str, Any]:
-            found = client.group_offsets(group.group_id, places, require_stable=require_stable, api_timeout_ms=limit_ms)
-            listed = [committed_partition(place, found.get(place)) for place in (places or sorted(found))]
+            found = client.group_offsets(
+                group.group_id, partitions, require_stable=require_stable, api_timeout_ms=limit_ms
+            )
+            listed = [
+                committed_partition(partition, found.get(partition)) for partition in (partitions or sorted(found))
+            ]
             return {group.group_id: ConsumerGroupTopicPartitions(group.group_id, listed)}
 
         return self._each({group.group_id: group.group_id}, call, lambda result: result)
@@ -297,7 +303,7 @@ class AdminClient(SecurityCalls):
         """
         client, group = self._open(), _only_group(alter_consumer_group_offsets_request)
         limit_ms = limit_of(request_timeout)
-        wanted = {place_of(each): position_to_commit(each) for each in group.topic_partitions or ()}
+        wanted = {topic_partition_of(each): position_to_commit(each) for each in group.topic_partitions or ()}
 
         def call() -> dict[str, Any]:
             errors: Mapping[Any, OurError] = {}
@@ -308,8 +314,10 @@ class AdminClient(SecurityCalls):
             except UnknownTopicOrPartitionError as unknown:
                 errors = dict.fromkeys(wanted, unknown)
             done = [
-                committed_partition(place, at).with_error(error_of(errors[place]) if place in errors else None)
-                for place, at in wanted.items()
+                committed_partition(partition, at).with_error(
+                    error_of(errors[partition]) if partition in errors else None
+                )
+                for partition, at in wanted.items()
             ]
             return {group.group_id: ConsumerGroupTopicPartitions(group.group_id, done)}
 
@@ -331,22 +339,24 @@ class AdminClient(SecurityCalls):
             raise TypeError("Expected 'election_type' to be of type 'ElectionType'")
         if not isinstance(partitions, (list, type(None))):
             raise TypeError("Expected 'partitions' to be a list")
-        places = None if partitions is None else [place_of(each) for each in checked_partitions(partitions)]
-        if any(number < 0 for _, number in places or ()):
+        topic_partitions = (
+            None if partitions is None else [topic_partition_of(each) for each in checked_partitions(partitions)]
+        )
+        if any(number < 0 for _, number in topic_partitions or ()):
             raise ValueError("Elements of the 'partitions' list must not have negative value for 'partition' field")
         kind = OurElection(election_type.value)
 
         def call() -> dict[TopicPartition, KafkaError | None]:
-            if places is not None and len(set(places)) != len(places):
+            if topic_partitions is not None and len(set(topic_partitions)) != len(topic_partitions):
                 raise ConfigurationError("elect_leaders: a partition is named twice")
             try:
-                done, errors = client.elect_leaders(places, kind, api_timeout_ms=limit_ms), {}
+                done, errors = client.elect_leaders(topic_partitions, kind, api_timeout_ms=limit_ms), {}
             except ItemsFailedError as error:
                 done, errors = error.results, error.errors
             not_needed = KafkaError(NUMBERS["ELECTION_NOT_NEEDED"])
-            outcomes = {place: None if is_new else not_needed for place, is_new in done.items()}
-            outcomes |= {place: error_of(error) for place, error in errors.items()}
-            return {TopicPartition(*place): outcome for place, outcome in outcomes.items()}
+            outcomes = {partition: None if is_new else not_needed for partition, is_new in done.items()}
+            outcomes |= {partition: error_of(error) for partition, error in errors.items()}
+            return {TopicPartition(*partition): outcome for partition, outcome in outcomes.items()}
 
         return self._one(call)
 

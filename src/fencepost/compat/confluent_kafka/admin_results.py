@@ -150,5 +150,5 @@ def _member(member: GroupMember, group_type: str) -> MemberDescription:
     )
 
 
-def _assignment(places: Iterable[OurTopicPartition]) -> MemberAssignment:
-    return MemberAssignment([TopicPartition(*place) for place in places])
+def _assignment(partitions: Iterable[OurTopicPartition]) -> MemberAssignment:
+    return MemberAssignment([TopicPartition(*partition) for partition in partitions])

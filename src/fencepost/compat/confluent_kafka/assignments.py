@@ -20,7 +20,7 @@ from fencepost.compat.confluent_kafka.base.values import (
     OFFSET_INVALID,
     OFFSET_STORED,
     TopicPartition,
-    place_of,
+    topic_partition_of,
 )
 from fencepost.compat.confluent_kafka.clients import refusal
 
@@ -116,17 +116,17 @@ class Assignments:
             self._subscribed = False
             self._end_all()
 
-    def call_back(self, kind: str, places: list[OurTopicPartition]) -> None:
+    def call_back(self, kind: str, partitions: list[OurTopicPartition]) -> None:
         """Call the callback for a rebalance."""
         callback, consumer = self._callbacks.get(kind), self._consumer()
-        self._in_callback, self._offered = kind, set(places)
+        self._in_callback, self._offered = kind, set(partitions)
         try:
             if callback is not None and consumer is not None:
-                callback(consumer, [TopicPartition(*place) for place in places])
+                callback(consumer, [TopicPartition(*partition) for partition in partitions])
         finally:
             self._in_callback, self._offered = "", set()
             if kind != "on_assign":
-                self._gone(places)
+                self._gone(partitions)
 
     # --- assignment ---
 
@@ -153,26 +153,26 @@ class Assignments:
             raise local_error("_STATE", "incremental_assign() of a subscribed consumer is possible in on_assign only")
         else:
             self._check_offsets(partitions)
-            places = [place_of(each) for each in partitions]
-            again = sorted(set(places) & set(self._client.assignment()))
+            topic_partitions = [topic_partition_of(each) for each in partitions]
+            again = sorted(set(topic_partitions) & set(self._client.assignment()))
             if again:
                 raise local_error("_CONFLICT", f"incremental_assign(): assigned already: {again}")
-            self._client.incremental_assign(places)
+            self._client.incremental_assign(topic_partitions)
         self._begin(partitions)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Remove partitions from the assigned ones."""
-        places = [place_of(each) for each in partitions]
+        topic_partitions = [topic_partition_of(each) for each in partitions]
         if self._in_callback in ("on_revoke", "on_lost"):
             return  # Fencepost releases the partitions after the callback
         if self._subscribed or self._in_callback:
             raise local_error("_STATE", "incremental_unassign() of a subscribed consumer is possible in on_revoke only")
-        missing = set(places) - set(self._client.assignment())
+        missing = set(topic_partitions) - set(self._client.assignment())
         if missing:
             raise local_error("_INVALID_ARG", f"incremental_unassign(): not assigned: {sorted(missing)}")
         self._commit_stored()
-        self._client.incremental_unassign(places)
-        self._gone(places)
+        self._client.incremental_unassign(topic_partitions)
+        self._gone(topic_partitions)
 
     def replace(self, partitions: list[TopicPartition]) -> None:
         """Assign exactly these partitions, without a subscription. All of them start anew."""
@@ -181,7 +181,7 @@ class Assignments:
             self._commit_stored()
             self._client.assign([])
             self._end_all()
-        self._client.assign([place_of(each) for each in partitions])
+        self._client.assign([topic_partition_of(each) for each in partitions])
         self._begin(partitions)
 
     def _commit_stored(self) -> None:
@@ -191,7 +191,7 @@ class Assignments:
             self._client._io.call(lambda: core._commits.quietly(core._to_commit(), core._deadline(None)))
 
     def _check_offered(self, call: str, partitions: list[TopicPartition]) -> None:
-        if {place_of(each) for each in partitions} != self._offered:
+        if {topic_partition_of(each) for each in partitions} != self._offered:
             raise refusal(
                 f"Consumer.{call} in on_assign with other partitions than the callback got",
                 "call pause() for the others",
@@ -216,11 +216,11 @@ class Assignments:
         consumer = self._consumer()
         return () if consumer is None else [*consumer._positions, *consumer._uncommitted]
 
-    def _gone(self, places: Iterable[OurTopicPartition]) -> None:
-        gone = set(places)
+    def _gone(self, partitions: Iterable[OurTopicPartition]) -> None:
+        gone = set(partitions)
         self._paused -= gone
-        for place in gone:
-            self._starts.pop(place, None)
+        for partition in gone:
+            self._starts.pop(partition, None)
         self._forget(gone)
 
     # --- positions ---
@@ -235,52 +235,56 @@ class Assignments:
     def check_assigned(self, what: str, partition: TopicPartition) -> None:
         """Raise KafkaException if the partition is not assigned."""
         assigned = self._client.assignment()
-        if place_of(partition) in assigned:
+        if topic_partition_of(partition) in assigned:
             return
-        code = "_STATE" if partition.topic in {place.topic for place in assigned} else "_UNKNOWN_PARTITION"
+        code = (
+            "_STATE"
+            if partition.topic in {topic_partition.topic for topic_partition in assigned}
+            else "_UNKNOWN_PARTITION"
+        )
         raise local_error(code, f"{what}: {partition.topic}-{partition.partition} is not assigned")
 
     def _go_to(self, partition: TopicPartition) -> None:
-        place = place_of(partition)
-        self._forget([place])
+        topic_partition = topic_partition_of(partition)
+        self._forget([topic_partition])
         if partition.offset >= 0:
             epoch = -1 if partition.leader_epoch is None else partition.leader_epoch
-            self._client.seek(place, partition.offset, epoch)
-            if self._starts.pop(place, None) is not None:
-                self._let_go(place)
+            self._client.seek(topic_partition, partition.offset, epoch)
+            if self._starts.pop(topic_partition, None) is not None:
+                self._let_go(topic_partition)
             return
-        self._put_back(place)
-        self._client.pause([place])
+        self._put_back(topic_partition)
+        self._client.pause([topic_partition])
         start = _start_of(partition.offset)
         if start is not None:
-            self._starts[place] = start
+            self._starts[topic_partition] = start
         self._looking = None
 
-    def _put_back(self, place: OurTopicPartition) -> None:
+    def _put_back(self, partition: OurTopicPartition) -> None:
         """Return the partition's records that the application has not received to Fencepost's consumer."""
-        if place in self._client._core._reading._handed.first_left():
-            at = self._client.positions()[place]
-            self._client.seek(place, at.offset, at.leader_epoch)
+        if partition in self._client._core._reading._handed.first_left():
+            at = self._client.positions()[partition]
+            self._client.seek(partition, at.offset, at.leader_epoch)
 
-    def _let_go(self, place: OurTopicPartition) -> None:
-        if place not in self._paused:
-            self._client.resume([place])
+    def _let_go(self, partition: OurTopicPartition) -> None:
+        if partition not in self._paused:
+            self._client.resume([partition])
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Pause those of the partitions that are assigned."""
         assigned = set(self._client.assignment())
-        for place in map(place_of, partitions):
-            if place in assigned:
-                self._paused.add(place)
-                self._put_back(place)
-                self._client.pause([place])
+        for partition in map(topic_partition_of, partitions):
+            if partition in assigned:
+                self._paused.add(partition)
+                self._put_back(partition)
+                self._client.pause([partition])
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Resume those of the partitions that are assigned."""
         assigned = set(self._client.assignment())
-        places = {place_of(each) for each in partitions} & assigned
-        self._paused -= places
-        self._client.resume(sorted(places - self._starts.keys()))
+        topic_partitions = {topic_partition_of(each) for each in partitions} & assigned
+        self._paused -= topic_partitions
+        self._client.resume(sorted(topic_partitions - self._starts.keys()))
 
     def reads(self, wait_ms: int) -> bool:
         """Resolve pending start positions, then return True. Without partitions, wait `wait_ms` and return False."""
@@ -295,15 +299,15 @@ class Assignments:
         core = self._client._core
         if self._looking is None:
             wanted = dict(self._starts)
-            specs = {place: start.spec for place, start in wanted.items()}
+            specs = {partition: start.spec for partition, start in wanted.items()}
             self._looking = wanted, run_coroutine_threadsafe(core.offsets_for(specs), self._client._io.loop)
         wanted, found = self._looking
         done, _ = concurrent.futures.wait([found], timeout=wait_ms / 1000)
         if not done:
             return
         self._looking = None
-        for place, at in found.result().items():
-            if self._starts.get(place) == wanted[place] and place in self._client.assignment():
-                back = self._starts.pop(place).back
-                self._client.seek(place, max(at.offset - back, 0), -1 if back else at.leader_epoch)
-                self._let_go(place)
+        for partition, at in found.result().items():
+            if self._starts.get(partition) == wanted[partition] and partition in self._client.assignment():
+                back = self._starts.pop(partition).back
+                self._client.seek(partition, max(at.offset - back, 0), -1 if back else at.leader_epoch)
+                self._let_go(partition)

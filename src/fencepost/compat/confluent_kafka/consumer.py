@@ -26,8 +26,8 @@ from fencepost.compat.confluent_kafka.base.values import (
     checked_partitions,
     committed_partition,
     distinct_partitions,
-    place_of,
     position_to_commit,
+    topic_partition_of,
 )
 from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
 from fencepost.config import ConsumerConfig
@@ -61,12 +61,12 @@ class Consumer(MetadataClient):
         self._uncommitted: dict[OurTopicPartition, OffsetAndMetadata] = {}  # stored, and not committed by commit()
         self._assignments = Assignments(self, self._client, self._forget)
 
-    def _forget(self, places: Iterable[OurTopicPartition]) -> None:
+    def _forget(self, partitions: Iterable[OurTopicPartition]) -> None:
         """Drop the messages in hand and the positions of partitions that are no longer read, or from another offset."""
-        gone = list(places)
+        gone = list(partitions)
         self._hand.forget(gone)
-        for place in gone:
-            self._positions.pop(place, None)
+        for partition in gone:
+            self._positions.pop(partition, None)
 
     # --- records ---
 
@@ -210,7 +210,7 @@ class Consumer(MetadataClient):
     def assignment(self) -> list[TopicPartition]:
         """Return the partitions being read."""
         with calling(_CLOSED):
-            return [TopicPartition(*place) for place in self._open().assignment()]
+            return [TopicPartition(*partition) for partition in self._open().assignment()]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no records of these partitions until resume(). Partitions that are not assigned are ignored."""
@@ -236,20 +236,20 @@ class Consumer(MetadataClient):
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the offsets after the last returned records; OFFSET_INVALID for partitions without one."""
         self._open()
-        places = [place_of(each) for each in checked_partitions(partitions)]
-        known = [(place, self._positions.get(place)) for place in places]
+        topic_partitions = [topic_partition_of(each) for each in checked_partitions(partitions)]
+        known = [(partition, self._positions.get(partition)) for partition in topic_partitions]
         return [
-            TopicPartition(*place) if at is None else TopicPartition(*place, at.offset, None, at.leader_epoch)
-            for place, at in known
+            TopicPartition(*partition) if at is None else TopicPartition(*partition, at.offset, None, at.leader_epoch)
+            for partition, at in known
         ]
 
     def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
         """Return the committed offsets of the group; OFFSET_INVALID for partitions without one."""
         client = self._open()
-        places = [place_of(each) for each in checked_partitions(partitions)]
+        topic_partitions = [topic_partition_of(each) for each in checked_partitions(partitions)]
         with calling(_CLOSED):
-            found = client.committed(places, milliseconds(timeout))
-        return [committed_partition(place, found.get(place)) for place in places]
+            found = client.committed(topic_partitions, milliseconds(timeout))
+        return [committed_partition(partition, found.get(partition)) for partition in topic_partitions]
 
     def commit(
         self,
@@ -295,7 +295,7 @@ class Consumer(MetadataClient):
         self._call_back()
         if message is not None or offsets is not None:
             return _partitions(positions)
-        return [committed_partition(place, positions.get(place)) for place in client.assignment()]
+        return [committed_partition(partition, positions.get(partition)) for partition in client.assignment()]
 
     def _chosen(
         self, message: Message | None, offsets: list[TopicPartition] | None
@@ -304,15 +304,17 @@ class Consumer(MetadataClient):
             return _position_after(message)
         if offsets is not None:
             return {
-                place_of(each): position_to_commit(each) for each in checked_partitions(offsets) if each.offset >= 0
+                topic_partition_of(each): position_to_commit(each)
+                for each in checked_partitions(offsets)
+                if each.offset >= 0
             }
         assigned = set(self._open().assignment())
-        return {place: at for place, at in sorted(self._uncommitted.items()) if place in assigned}
+        return {partition: at for partition, at in sorted(self._uncommitted.items()) if partition in assigned}
 
     def _done(self, positions: Positions) -> None:
-        for place, at in positions.items():
-            if self._uncommitted.get(place) == at:
-                del self._uncommitted[place]
+        for partition, at in positions.items():
+            if self._uncommitted.get(partition) == at:
+                del self._uncommitted[partition]
 
     def _committed_later(self, error: OurError | None, positions: Positions) -> None:
         if error is None:
@@ -344,8 +346,8 @@ class Consumer(MetadataClient):
         positions = self._chosen(message, offsets)
         assigned = set(client.assignment())
         for each in offsets or ():
-            each.with_error(None if place_of(each) in assigned else KafkaError(NUMBERS["_UNKNOWN_PARTITION"]))
-        known = {place: at for place, at in positions.items() if place in assigned}
+            each.with_error(None if topic_partition_of(each) in assigned else KafkaError(NUMBERS["_UNKNOWN_PARTITION"]))
+        known = {partition: at for partition, at in positions.items() if partition in assigned}
         if positions and not known:
             self._assignments.check_assigned("StoreOffsets failed", TopicPartition(*next(iter(positions))))
         self._store(known)
@@ -364,7 +366,7 @@ class Consumer(MetadataClient):
         wanted, wait_ms = checked_partitions(partitions), milliseconds(timeout)
         if not wanted:
             raise local_error("_INVALID_ARG", "offsets_for_times(): no partition is given")
-        if len({place_of(each) for each in wanted}) == len(wanted):
+        if len({topic_partition_of(each) for each in wanted}) == len(wanted):
             try:
                 return self._offsets_for_times(wanted, wait_ms)
             except KafkaException as error:
@@ -377,7 +379,7 @@ class Consumer(MetadataClient):
             except KafkaException as error:
                 if error.args[0].code() != NUMBERS["_UNKNOWN_PARTITION"]:
                     raise
-                found.append(TopicPartition(*place_of(each), each.offset).with_error(error.args[0]))
+                found.append(TopicPartition(*topic_partition_of(each), each.offset).with_error(error.args[0]))
         if all(each.error is not None for each in found):
             raise KafkaException(found[0].error)
         return found
@@ -387,9 +389,12 @@ class Consumer(MetadataClient):
         for each in wanted:
             _check_exists(each)
         with calling(_CLOSED), _of_partitions():
-            found = self._open().offsets_for({place_of(each): each.offset for each in wanted}, wait_ms)
-        places = map(place_of, wanted)
-        return [TopicPartition(*place, found[place].offset, None, found[place].leader_epoch) for place in places]
+            found = self._open().offsets_for({topic_partition_of(each): each.offset for each in wanted}, wait_ms)
+        partitions = map(topic_partition_of, wanted)
+        return [
+            TopicPartition(*partition, found[partition].offset, None, found[partition].leader_epoch)
+            for partition in partitions
+        ]
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
@@ -405,16 +410,16 @@ class Consumer(MetadataClient):
             KafkaException: The partition does not exist, or no broker answered.
         """
         client = self._open()
-        place = place_of(checked_partition(partition))
+        topic_partition = topic_partition_of(checked_partition(partition))
         _check_exists(partition)
         if cached:
-            state = client._core._reading.places.get(place)
+            state = client._core._reading.states.get(topic_partition)
             ends = (-1, -1) if state is None else (state.log_start_offset, state.high_watermark)
             return (ends[0] if ends[0] >= 0 else OFFSET_INVALID), (ends[1] if ends[1] >= 0 else OFFSET_INVALID)
         wait_ms = milliseconds(timeout)
         with calling(_CLOSED), _of_partitions():
-            low = client.beginning_offsets([place], wait_ms)
-            return low[place], client.end_offsets([place], wait_ms)[place]
+            low = client.beginning_offsets([topic_partition], wait_ms)
+            return low[topic_partition], client.end_offsets([topic_partition], wait_ms)[topic_partition]
 
     # --- the group and the end ---
 
@@ -501,7 +506,7 @@ def _wanted(topics: list[str]) -> list[str] | re.Pattern[str]:
 
 
 def _partitions(positions: Positions) -> list[TopicPartition]:
-    return [committed_partition(place, at) for place, at in positions.items()]
+    return [committed_partition(partition, at) for partition, at in positions.items()]
 
 
 def _position_after(message: Message) -> dict[OurTopicPartition, OffsetAndMetadata]:

@@ -32,8 +32,8 @@ from fencepost.compat.confluent_kafka.base.values import (
     checked_partitions,
     header_pairs,
     integer,
-    place_of,
     position_to_commit,
+    topic_partition_of,
 )
 from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
 from fencepost.config import ProducerConfig
@@ -277,7 +277,7 @@ class Producer(MetadataClient):
         if not isinstance(group_metadata, GroupMetadata):
             raise TypeError("group_metadata must be the result of Consumer.consumer_group_metadata()")
         wanted = checked_partitions(positions)
-        offsets = {place_of(each): position_to_commit(each) for each in wanted if each.offset >= 0}
+        offsets = {topic_partition_of(each): position_to_commit(each) for each in wanted if each.offset >= 0}
         self._in_transaction(
             "send_offsets_to_transaction",
             lambda client: client._core.send_offsets_to_transaction(offsets, group_metadata),

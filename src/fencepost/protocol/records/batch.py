@@ -34,6 +34,7 @@ __all__ = [
     "LENGTH_AT",
     "LENGTH_PREFIX_BYTES",
     "LOG_APPEND_TIME",
+    "LOG_FIELDS_BYTES",
     "MAGIC",
     "MAGIC_AT",
     "NO_PRODUCER_EPOCH",
@@ -41,7 +42,6 @@ __all__ = [
     "NO_SEQUENCE",
     "NO_TIMESTAMP",
     "PARTITION_LEADER_EPOCH_AT",
-    "PLACE_BYTES",
     "TRANSACTIONAL",
     "WALK",
     "BatchHeader",
@@ -51,13 +51,13 @@ __all__ = [
     "iter_batches",
     "pack_header",
     "parse_header",
-    "placed",
     "says_log_append_time",
     "says_transactional",
     "seal",
     "seal_in_place",
     "set_producer",
     "verify_crc",
+    "with_log_fields",
 ]
 
 
@@ -83,8 +83,8 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 LENGTH: Final = struct.Struct(">i")
 WALK: Final = struct.Struct(">qiibIhi")
 """base_offset to last_offset_delta: enough to go from batch to batch, and cheaper than a whole header."""
-_PLACE = struct.Struct(">qii")
-PLACE_BYTES: Final = _PLACE.size  # the fields that the log sets, before the magic byte
+_LOG_FIELDS = struct.Struct(">qii")
+LOG_FIELDS_BYTES: Final = _LOG_FIELDS.size  # the fields that the log sets, before the magic byte
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _PRODUCER = struct.Struct(">qhi")
@@ -339,16 +339,16 @@ def pack_header(header: BatchHeader, section: Buffer) -> bytes:
     return _HEADER.pack(*header._replace(batch_length=length, crc=crc32c(section, crc32c(packed[CRC_FROM:]))))
 
 
-def placed(
+def with_log_fields(
     header: BatchHeader, batch: Buffer, base_offset: int, leader_epoch: int, append_time_ms: int
 ) -> tuple[bytes, memoryview]:
-    """Return the two parts of a batch with its place in a log, and with the time of the append unless that is -1.
+    """Return the two parts of a batch with the fields that the log sets, and the time of the append unless it is -1.
 
-    The CRC does not cover the place. With a time of the append, it is computed anew.
+    The CRC does not cover the offset and the leader epoch. With a time of the append, it is computed anew.
     """
     view = memoryview(batch)
     if append_time_ms < 0:
-        return _PLACE.pack(base_offset, header.batch_length, leader_epoch), view[PLACE_BYTES:]
+        return _LOG_FIELDS.pack(base_offset, header.batch_length, leader_epoch), view[LOG_FIELDS_BYTES:]
     stamped = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=append_time_ms)
     stamped = stamped._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch)
     return pack_header(stamped, view[HEADER_BYTES:]), view[HEADER_BYTES:]

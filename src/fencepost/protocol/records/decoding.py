@@ -290,8 +290,8 @@ def _columns(
     blob = memoryview(buffer) if sections is None else memoryview(_one(sections[: len(described)]))
     columns, found = decode(blob, described, first_offset)
     if found is not None:
-        place, what = found
-        flaw = _flaw(chosen[place][0], what)
+        index, what = found
+        flaw = _flaw(chosen[index][0], what)
     return columns, flaw
 
 

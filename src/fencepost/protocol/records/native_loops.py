@@ -47,8 +47,8 @@ def decode_sections(
     blob: memoryview, batches: Sequence[Description], first_offset: int
 ) -> tuple[Columns, tuple[int, str] | None]:
     """Decode like `spans.decode_sections`."""
-    found, code, place, packed = engine.native.decode_records(blob, batches, first_offset)
-    return _columns(blob, packed, found), None if code == OK else (place, EXPLANATIONS[code])
+    found, code, index, packed = engine.native.decode_records(blob, batches, first_offset)
+    return _columns(blob, packed, found), None if code == OK else (index, EXPLANATIONS[code])
 
 
 def decode_fetched_batches(

@@ -36,11 +36,11 @@ def decode_sections(
     section = bytes(blob)  # indexing bytes costs a third of indexing a memoryview
     rows: list[tuple[int, ...]] = []
     flaw = None
-    for place, batch in enumerate(batches):
+    for index, batch in enumerate(batches):
         try:
             rows += list(_rows(section, batch, first_offset))  # all records of the batch, or none
         except CorruptBatch as error:
-            flaw = place, str(error)
+            flaw = index, str(error)
             break
     if not rows:
         return Columns.empty(), flaw

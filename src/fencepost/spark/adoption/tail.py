@@ -61,16 +61,16 @@ def read_tail(link: ClusterClient, topics: Sequence[str], planned_ms: int, withi
     missing = sorted(set(topics) - set(described))
     if missing:
         raise AdoptionRefusedError(f"there is no topic {missing[0]!r} on these brokers")
-    places = [TopicPartition(name, number) for name, topic in described.items() for number in topic.partitions]
-    ends = _ends_of(link, places, planned_ms, within_ms)
+    partitions = [TopicPartition(name, number) for name, topic in described.items() for number in topic.partitions]
+    ends = _ends_of(link, partitions, planned_ms, within_ms)
     after: list[Hashes] = []
     around: list[Hashes] = []
-    for place in places:
-        _read(link, place, ends[place], planned_ms, within_ms, after, around)
+    for partition in partitions:
+        _read(link, partition, ends[partition], planned_ms, within_ms, after, around)
     deleted = tuple(
-        f"{place.topic}-{place.partition}"
-        for place in places
-        if ends[place].first > 0 and ends[place].around == ends[place].first
+        f"{partition.topic}-{partition.partition}"
+        for partition in partitions
+        if ends[partition].first > 0 and ends[partition].around == ends[partition].first
     )
     return OutputTail(
         Rows.of(after), Rows.of(around), deleted, keeps_all=all(_keeps_all(link, name) for name in topics)
@@ -78,30 +78,30 @@ def read_tail(link: ClusterClient, topics: Sequence[str], planned_ms: int, withi
 
 
 def _ends_of(
-    link: ClusterClient, places: Sequence[TopicPartition], planned_ms: int, within_ms: int
+    link: ClusterClient, partitions: Sequence[TopicPartition], planned_ms: int, within_ms: int
 ) -> dict[TopicPartition, _Ends]:
     def offsets(wanted: int) -> Mapping[TopicPartition, int]:
-        call = link.admin.list_offsets(dict.fromkeys(places, wanted), isolation=Isolation.READ_UNCOMMITTED)
-        return {place: found.offset for place, found in link.io.run(call).items()}
+        call = link.admin.list_offsets(dict.fromkeys(partitions, wanted), isolation=Isolation.READ_UNCOMMITTED)
+        return {partition: found.offset for partition, found in link.io.run(call).items()}
 
     around, after = offsets(max(planned_ms - within_ms, 0)), offsets(planned_ms)
     # Read the end last, so that no offset that was found by its time is beyond it.
     first, end = offsets(EARLIEST), offsets(LATEST)
     none = -1  # the answer if no record is at or after the time
     return {
-        place: _Ends(
-            first[place],
-            end[place] if around[place] == none else around[place],
-            end[place] if after[place] == none else after[place],
-            end[place],
+        partition: _Ends(
+            first[partition],
+            end[partition] if around[partition] == none else around[partition],
+            end[partition] if after[partition] == none else after[partition],
+            end[partition],
         )
-        for place in places
+        for partition in partitions
     }
 
 
 def _read(
     link: ClusterClient,
-    place: TopicPartition,
+    partition: TopicPartition,
     ends: _Ends,
     planned_ms: int,
     within_ms: int,
@@ -109,24 +109,24 @@ def _read(
     around: list[Hashes],
 ) -> None:
     """Append the checksums of a partition to `after` or `around`, by timestamp, which need not follow offset order."""
-    for hashes, times in _fetched(link, place, ends.around, ends.end):
+    for hashes, times in _fetched(link, partition, ends.around, ends.end):
         after.append(hashes[times >= planned_ms])
         around.append(hashes[(times < planned_ms) & (times >= planned_ms - within_ms)])
 
 
-def _fetched(link: ClusterClient, place: TopicPartition, start: int, end: int) -> list[tuple[Hashes, Times]]:
+def _fetched(link: ClusterClient, partition: TopicPartition, start: int, end: int) -> list[tuple[Hashes, Times]]:
     settings = FetchSettings(isolation=Isolation.READ_COMMITTED)
 
     async def read() -> list[tuple[Hashes, Times]]:
-        pieces = fetch_range(link.admin.cluster, place, start, end, settings, PATIENCE_MS)
-        return [_hashes_of(piece, place.topic) async for piece in pieces]
+        pieces = fetch_range(link.admin.cluster, partition, start, end, settings, PATIENCE_MS)
+        return [_hashes_of(piece, partition.topic) async for piece in pieces]
 
     try:
         return link.io.run(read())
     except KafkaTimeoutError as error:
         raise AdoptionRefusedError(
-            f"{place.topic}-{place.partition} could not be read up to offset {end}: an open transaction of another "
-            f"program holds committed readers back (`fencepost transactions find-hanging`, `list`): {error}"
+            f"{partition.topic}-{partition.partition} could not be read up to offset {end}: an open transaction of "
+            f"another program holds committed readers back (`fencepost transactions find-hanging`, `list`): {error}"
         ) from error
 
 
@@ -153,7 +153,7 @@ def _keeps_all(link: ClusterClient, topic: str) -> bool:
 def last_writes(link: ClusterClient, topics: Sequence[str]) -> LastWrite:
     """Return the number of producers that the brokers remember on the topics, and the last write. Raises KafkaError."""
     described = link.io.run(link.admin.describe_topics(topics))
-    places = [TopicPartition(name, number) for name, topic in described.items() for number in topic.partitions]
-    found = link.io.run(link.admin.describe_producers(places)) if places else {}
+    partitions = [TopicPartition(name, number) for name, topic in described.items() for number in topic.partitions]
+    found = link.io.run(link.admin.describe_producers(partitions)) if partitions else {}
     known = {(each.producer_id, each.last_timestamp_ms) for producers in found.values() for each in producers}
     return LastWrite(len({number for number, _ in known}), max((at for _, at in known if at >= 0), default=None))

@@ -262,14 +262,14 @@ class DecisionStore:
 
     async def _catch_up(self, partition: int, deadline_ms: int) -> _ReadRecords:
         """Read a partition up to its present end."""
-        place = TopicPartition(self._topic, partition)
+        topic_partition = TopicPartition(self._topic, partition)
         left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
         # Up to the end of the log, not the last stable offset: a decision without its marker must be waited for.
-        end = (await self._admin.list_offsets({place: LATEST}, api_timeout_ms=left))[place].offset
+        end = (await self._admin.list_offsets({topic_partition: LATEST}, api_timeout_ms=left))[topic_partition].offset
         topic_id = (await self._cluster.topic(self._topic, deadline_ms)).topic_id
         read_records = self._read_so_far.get(partition)
         if read_records is None or read_records.topic_id != topic_id or read_records.position > end:
-            read_records = _ReadRecords(topic_id, await self._beginning(place, left))
+            read_records = _ReadRecords(topic_id, await self._beginning(topic_partition, left))
         batches = wire.batches(self._cluster, self._topic, partition, read_records.position, end, deadline_ms)
         async for header, batch in batches:
             try:
@@ -286,8 +286,8 @@ class DecisionStore:
         self._read_so_far[partition] = read_records
         return read_records
 
-    async def _beginning(self, place: TopicPartition, timeout_ms: int) -> int:
-        return (await self._admin.list_offsets({place: EARLIEST}, api_timeout_ms=timeout_ms))[place].offset
+    async def _beginning(self, partition: TopicPartition, timeout_ms: int) -> int:
+        return (await self._admin.list_offsets({partition: EARLIEST}, api_timeout_ms=timeout_ms))[partition].offset
 
     async def write(
         self,

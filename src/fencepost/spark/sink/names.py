@@ -96,9 +96,9 @@ def of_location(checkpoint: str) -> str:
     match = _LOCATION.fullmatch(checkpoint)
     if match is None:
         return checkpoint
-    place = (match[1] or "").removesuffix("//")
+    prefix = (match[1] or "").removesuffix("//")
     path = posixpath.normpath(re.sub("/{2,}", "/", match[2])) if match[2] else ""
-    return path if place == "file:" and path.startswith("/") else f"{place}{path}"
+    return path if prefix == "file:" and path.startswith("/") else f"{prefix}{path}"
 
 
 def _escape(sink: str) -> str:

@@ -113,15 +113,17 @@ async def produce_batch(
     return await cluster.until_answered(what, ask, deadline_ms, target=leader, api_key=retry.PRODUCE)
 
 
-async def _fetch_some(cluster: Cluster, place: TopicPartition, position: int, deadline_ms: int) -> FetchPartitionResult:
+async def _fetch_some(
+    cluster: Cluster, partition: TopicPartition, position: int, deadline_ms: int
+) -> FetchPartitionResult:
     """Fetch until there is a committed record from `position` on. Raises OffsetOutOfRangeError, KafkaTimeoutError."""
     stored = StoredBatches(cluster, Isolation.READ_COMMITTED, FETCH_MAX_BYTES, FETCH_WAIT_MS)
     attempt = 0
     while True:
-        result = await stored.fetch(place, position, deadline_ms)
+        result = await stored.fetch(partition, position, deadline_ms)
         if len(result.records):
             return result
-        await cluster.pause(attempt, deadline_ms, f"read {place.topic}-{place.partition} at {position}", None)
+        await cluster.pause(attempt, deadline_ms, f"read {partition.topic}-{partition.partition} at {position}", None)
         attempt += 1
 
 

@@ -18,7 +18,14 @@ from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.sink.decision import Pair
 
-__all__ = ["BOUND_MS", "Holder", "StallWatch", "StalledPartition", "describe_holder", "holders"]
+__all__ = [
+    "BOUND_MS",
+    "FirstOpenTransaction",
+    "StallWatch",
+    "StalledPartition",
+    "describe_first_open",
+    "first_open_transactions",
+]
 
 BOUND_MS: Final = 60_000  # Kafka's default transaction timeout: most producers' transactions have ended by then
 AGAIN_S: Final = 60.0
@@ -85,7 +92,7 @@ class StallWatch:
         return sorted(due, key=lambda waiting: (-waiting.for_s, waiting.partition)), sorted(moved)
 
 
-class Holder(NamedTuple):
+class FirstOpenTransaction(NamedTuple):
     """The first open transaction of a partition. `transactional_id` is None if no coordinator lists the producer."""
 
     pair: Pair
@@ -106,15 +113,15 @@ class Holder(NamedTuple):
         return f"transaction {self.transactional_id!r} (producer {self.pair}{age}, {timeout})"
 
 
-async def holders(
+async def first_open_transactions(
     admin: ClusterCalls, partitions: Sequence[TopicPartition], api_timeout_ms: int | None = None
-) -> dict[TopicPartition, Holder | KafkaError | None]:
+) -> dict[TopicPartition, FirstOpenTransaction | KafkaError | None]:
     """Return the transaction that holds each partition back.
 
     The value is None if the transaction has ended, and an error if the brokers did not answer.
     """
     calls = [admin.describe_producers([partition], api_timeout_ms=api_timeout_ms) for partition in partitions]
-    found: dict[TopicPartition, Holder | KafkaError | None] = {}
+    found: dict[TopicPartition, FirstOpenTransaction | KafkaError | None] = {}
     first: dict[TopicPartition, ProducerDescription] = {}
     for partition, answer in zip(partitions, await gather(admin.cluster.runtime, calls), strict=True):
         if isinstance(answer, Exception):
@@ -129,11 +136,13 @@ async def holders(
     known = await _named(admin, {producer.producer_id for producer in first.values()}, api_timeout_ms) if first else {}
     for partition, producer in first.items():
         pair = Pair(producer.producer_id, producer.producer_epoch)
-        found[partition] = known.get(producer.producer_id, Holder(pair, None, None, None))
+        found[partition] = known.get(producer.producer_id, FirstOpenTransaction(pair, None, None, None))
     return found
 
 
-async def _named(admin: ClusterCalls, producer_ids: set[int], api_timeout_ms: int | None) -> dict[int, Holder]:
+async def _named(
+    admin: ClusterCalls, producer_ids: set[int], api_timeout_ms: int | None
+) -> dict[int, FirstOpenTransaction]:
     """Return the transactions that the coordinators list for these producers, by producer id; {} after an error."""
     try:
         listed = await admin.list_transactions(producer_ids=sorted(producer_ids), api_timeout_ms=api_timeout_ms)
@@ -144,7 +153,7 @@ async def _named(admin: ClusterCalls, producer_ids: set[int], api_timeout_ms: in
         return {}  # `holders` still returns the producer id
     now_ms = admin.cluster.runtime.wall_ms()
     return {
-        txn.producer_id: Holder(
+        txn.producer_id: FirstOpenTransaction(
             Pair(txn.producer_id, txn.producer_epoch),
             txn.transactional_id,
             max(now_ms - txn.start_time_ms, 0) if txn.start_time_ms >= 0 else None,
@@ -155,10 +164,10 @@ async def _named(admin: ClusterCalls, producer_ids: set[int], api_timeout_ms: in
     }
 
 
-def describe_holder(holder: Holder | KafkaError | None) -> str:
+def describe_first_open(transaction: FirstOpenTransaction | KafkaError | None) -> str:
     """Return a text about a result of `holders` for a log line."""
-    if holder is None:
+    if transaction is None:
         return "a transaction that has ended meanwhile"
-    if isinstance(holder, KafkaError):
-        return f"an open transaction; the brokers do not say which: {holder}"
-    return str(holder)
+    if isinstance(transaction, KafkaError):
+        return f"an open transaction; the brokers do not say which: {transaction}"
+    return str(transaction)

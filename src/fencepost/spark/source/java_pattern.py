@@ -300,9 +300,9 @@ class _Translation:
         if here in _CHARACTERS:
             return _CHARACTERS[here]
         if here == "0":
-            return chr(int(self._must(_OCTAL, "\\0")[0], 8))
+            return chr(int(self._expect(_OCTAL, "\\0")[0], 8))
         if here in _HEX:
-            found = self._must(_HEX[here], f"\\{here}")
+            found = self._expect(_HEX[here], f"\\{here}")
             code = int(found[1] or found[2], 16)
             if code > 0x10FFFF:
                 raise self._refused(f"\\{here}")
@@ -314,7 +314,7 @@ class _Translation:
             raise self._refused(f"\\{here}")
         return here
 
-    def _must(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+    def _expect(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
         found = self._take(pattern)
         if found is None:
             raise self._refused(what)

@@ -23,7 +23,7 @@ from fencepost.spark.options import ClientSettings, client_settings, flag, hint_
 from fencepost.spark.source import ranges
 from fencepost.spark.source.held_back import BOUND_MS
 from fencepost.spark.source.java_pattern import java_pattern
-from fencepost.spark.source.ranges import Bound
+from fencepost.spark.source.ranges import OffsetRangeLimit
 
 __all__ = ["READ", "WITHOUT_EFFECT", "SourceOptions", "check", "not_there"]
 
@@ -64,8 +64,8 @@ class SourceOptions:
     client: ClientSettings
     way: str
     wanted: str
-    starting: Bound
-    ending: Bound
+    starting: OffsetRangeLimit
+    ending: OffsetRangeLimit
     has_end: bool
     starting_group: str | None  # the group with whose committed offsets a query begins
     unmatched_start_is_latest: bool
@@ -101,8 +101,8 @@ class SourceOptions:
         if commits and client.value("group_id") is None:
             raise ConfigurationError("commitOffsets needs kafka.group.id: the group to which the offsets are committed")
         starting, ending = (
-            ranges.bound(options, "starting", "latest" if stream else "earliest"),
-            ranges.bound(options, "ending", "latest"),
+            ranges.range_limit(options, "starting", "latest" if stream else "earliest"),
+            ranges.range_limit(options, "ending", "latest"),
         )
         has_end = any(name.lower() in options for name in ENDS)
         if stream and has_end:
@@ -125,9 +125,9 @@ class SourceOptions:
             max_rows,
             min_rows,
             milliseconds(options, "maxTriggerDelay", 15 * 60_000),
-            _or(whole(options, "kafkaConsumer.pollTimeoutMs", 1, ranges.MOST), 120_000),
-            _or(whole(options, "fetchOffset.numRetries", 0), 3),
-            _or(whole(options, "fetchOffset.retryIntervalMs", 0, ranges.MOST), 10),
+            _or_default(whole(options, "kafkaConsumer.pollTimeoutMs", 1, ranges.MOST), 120_000),
+            _or_default(whole(options, "fetchOffset.numRetries", 0), 3),
+            _or_default(whole(options, "fetchOffset.retryIntervalMs", 0, ranges.MOST), 10),
             client.value("group_id") if commits and stream else None,
             _fetch_bytes(options, client),
             milliseconds(options, "heldBackWarning", BOUND_MS),
@@ -160,7 +160,7 @@ def check(options: Mapping[str, str]) -> None:
         SourceOptions.parse(options, stream=False)
 
 
-def _or(value: int | None, default: int) -> int:
+def _or_default(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
@@ -204,7 +204,7 @@ def _strategy(options: Mapping[str, str]) -> str:
     return text
 
 
-def _starting_group(starting: Bound, client: ClientSettings) -> str | None:
+def _starting_group(starting: OffsetRangeLimit, client: ClientSettings) -> str | None:
     """Return the group with whose offsets a query begins; None if startingOffsets does not ask for committed offsets.
 
     Raises ConfigurationError if startingOffsets asks for them and no group is named.

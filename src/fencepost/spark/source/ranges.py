@@ -23,18 +23,18 @@ __all__ = [
     "FROM_GROUP",
     "LATEST",
     "MOST",
-    "Bound",
     "JsonOffsets",
+    "OffsetRangeLimit",
     "Offsets",
     "Range",
     "assigned",
-    "bound",
     "ends_by_name",
     "forbid",
     "from_json",
     "high_watermarks",
     "limit",
     "moments",
+    "range_limit",
     "recreated_topics",
     "rows_between",
     "split",
@@ -122,7 +122,7 @@ FOR_ALL: Final = ("startingTimestamp", "endingTimestamp")
 """Options with one time for all partitions. The other options with times name each partition."""
 
 
-class Bound(NamedTuple):
+class OffsetRangeLimit(NamedTuple):
     """A start or an end of reading, as in the option: a word, JSON with offsets, or times in ms since 1970."""
 
     option: str
@@ -130,7 +130,7 @@ class Bound(NamedTuple):
     by_time: bool
 
 
-def bound(options: Mapping[str, str], which: str, default: str) -> Bound:
+def range_limit(options: Mapping[str, str], which: str, default: str) -> OffsetRangeLimit:
     """Return the start or end that the options give. Raises ConfigurationError.
 
     As in Spark, one timestamp for all partitions precedes timestamps by partition, and these precede offsets.
@@ -147,13 +147,13 @@ def bound(options: Mapping[str, str], which: str, default: str) -> Bound:
     ):
         text = options.get(name.lower())
         if text is not None:
-            made = Bound(name, text.strip(), by_time)
+            made = OffsetRangeLimit(name, text.strip(), by_time)
             _check_form(made)
             return made
-    return Bound(f"{which}Offsets", default, by_time=False)
+    return OffsetRangeLimit(f"{which}Offsets", default, by_time=False)
 
 
-def forbid(wanted: Bound, word: int) -> None:
+def forbid(wanted: OffsetRangeLimit, word: int) -> None:
     """Refuse EARLIEST as an end, or LATEST as the start of a batch read, for all partitions or for one.
 
     Raises:
@@ -168,7 +168,7 @@ def forbid(wanted: Bound, word: int) -> None:
         raise ConfigurationError(f"option {wanted.option}: {word} is not an offset here")
 
 
-def _check_form(wanted: Bound) -> None:
+def _check_form(wanted: OffsetRangeLimit) -> None:
     """Raise ConfigurationError for a text that is wrong for any set of partitions."""
     if wanted.by_time:
         moments(wanted, set())
@@ -176,7 +176,7 @@ def _check_form(wanted: Bound) -> None:
         _parsed(wanted.text, wanted.option)
 
 
-def moments(wanted: Bound, partitions: set[TopicPartition]) -> Offsets:
+def moments(wanted: OffsetRangeLimit, partitions: set[TopicPartition]) -> Offsets:
     """Return the time of each partition, in ms since 1970. Raises ConfigurationError.
 
     The option has one number for all partitions, or JSON that names each. If `partitions` is empty, only the option's
@@ -198,7 +198,7 @@ def moments(wanted: Bound, partitions: set[TopicPartition]) -> Offsets:
     return given
 
 
-def ends_by_name(wanted: Bound, partitions: Iterable[TopicPartition]) -> Offsets:
+def ends_by_name(wanted: OffsetRangeLimit, partitions: Iterable[TopicPartition]) -> Offsets:
     """Return the end of a stream by partition: offsets, or times in ms since 1970. Raises ConfigurationError.
 
     Unlike the end of a batch read, it stays valid after new partitions were added that it does not name.

@@ -26,7 +26,7 @@ from fencepost.spark.compat import (
 )
 from fencepost.spark.kafka_settings import log_notes
 from fencepost.spark.source import ranges
-from fencepost.spark.source.held_back import StallWatch, describe_holder
+from fencepost.spark.source.held_back import StallWatch, describe_first_open
 from fencepost.spark.source.options import not_there
 from fencepost.spark.source.ranges import EARLIEST, LATEST, JsonOffsets, Offsets
 from fencepost.spark.source.shared import COMMIT_PATIENCE_MS, RangePartition, Source
@@ -78,17 +78,17 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         """Return the present ends, and log the partitions that a transaction has held back for too long."""
         ends, self._high = self._ends()
         stuck, moved = self._watch.update(time.monotonic(), ends, self._high)
-        for still, holder in self._holders(stuck, logging.WARNING).items():
+        for still, transaction in self._holders(stuck, logging.WARNING).items():
             log.warning(
                 "%s-%d: its committed records have ended at offset %d for %.0f s; %d offsets behind it wait for %s",
                 *still.partition,
                 still.stable,
                 still.for_s,
                 still.behind,
-                describe_holder(holder),
+                describe_first_open(transaction),
             )
-        for place in moved:
-            log.info("%s-%d: what its readers waited for has ended", *place)
+        for partition in moved:
+            log.info("%s-%d: what its readers waited for has ended", *partition)
         return ends
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802 - PySpark's name
@@ -119,11 +119,11 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
 
     def _check_end(self, partitions: set[TopicPartition]) -> None:
         """Check when a query starts that its end names the existing partitions. Raises ConfigurationError."""
-        bound = self._options.ending
-        if bound.by_time:
-            ranges.moments(bound, partitions)
+        limit = self._options.ending
+        if limit.by_time:
+            ranges.moments(limit, partitions)
         else:
-            ranges.starting(bound.text, bound.option, partitions)
+            ranges.starting(limit.text, limit.option, partitions)
 
     def _up_to_the_end(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Limit the ends to those of the options. A new partition that they do not name is not read."""

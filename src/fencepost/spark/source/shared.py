@@ -35,10 +35,15 @@ from fencepost.spark.kafka_settings import warn_once
 from fencepost.spark.sink.runner import ClusterClient, link_to
 from fencepost.spark.source import ranges
 from fencepost.spark.source.columns import RANGE_SCHEMA
-from fencepost.spark.source.held_back import Holder, StalledPartition, describe_holder, holders
+from fencepost.spark.source.held_back import (
+    FirstOpenTransaction,
+    StalledPartition,
+    describe_first_open,
+    first_open_transactions,
+)
 from fencepost.spark.source.java_pattern import java_pattern
 from fencepost.spark.source.options import SourceOptions
-from fencepost.spark.source.ranges import EARLIEST, LATEST, Bound, Offsets, Range
+from fencepost.spark.source.ranges import EARLIEST, LATEST, OffsetRangeLimit, Offsets, Range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -174,27 +179,31 @@ class Source:
         """Warn of records after the final end that a long open transaction hides from this read."""
         above = ((partition, at, high.get(partition, at)) for partition, at in sorted(ends.items()))
         held = [StalledPartition(partition, at, end - at, 0) for partition, at, end in above if end > at]
-        for still, holder in self._holders(held, logging.INFO).items():
+        for still, transaction in self._holders(held, logging.INFO).items():
             is_young = (
-                isinstance(holder, Holder) and holder.age_ms is not None and holder.age_ms < self._options.warn_ms
+                isinstance(transaction, FirstOpenTransaction)
+                and transaction.age_ms is not None
+                and transaction.age_ms < self._options.warn_ms
             )
             log.log(
-                logging.INFO if is_young or holder is None else logging.WARNING,
+                logging.INFO if is_young or transaction is None else logging.WARNING,
                 "%s-%d: %d offsets are not read, from offset %d on: they wait for %s",
                 *still.partition,
                 still.behind,
                 still.stable,
-                describe_holder(holder),
+                describe_first_open(transaction),
             )
 
     def _holders(
         self, held: Sequence[StalledPartition], severity: int
-    ) -> dict[StalledPartition, Holder | KafkaError | None]:
+    ) -> dict[StalledPartition, FirstOpenTransaction | KafkaError | None]:
         """Return the transactions that hold back the first MOST_LOGGED partitions, and log the names of the others."""
         if not held:
             return {}
         link, shown, others = self._link(), held[:MOST_LOGGED], held[MOST_LOGGED:]
-        found = link.io.run(holders(link.admin, [still.partition for still in shown], HOLDER_PATIENCE_MS))
+        found = link.io.run(
+            first_open_transactions(link.admin, [still.partition for still in shown], HOLDER_PATIENCE_MS)
+        )
         if others:
             named = [f"{still.partition.topic}-{still.partition.partition}" for still in others[:NAMES_TOLD]]
             more = ", ..." if len(others) > NAMES_TOLD else ""
@@ -208,30 +217,30 @@ class Source:
         late = [partition for partition, at in found.items() if at < 0]
         return {**found, **(self._offsets(dict.fromkeys(late, LATEST)) if late else {})}
 
-    def _resolved(self, bound: Bound, *, may_be_late: bool) -> Offsets:
+    def _resolved(self, limit: OffsetRangeLimit, *, may_be_late: bool) -> Offsets:
         """Return the offsets of a bound. Raises ConfigurationError."""
         partitions = self._partitions()
-        if bound.by_time:
-            moments = ranges.moments(bound, partitions)
+        if limit.by_time:
+            moments = ranges.moments(limit, partitions)
             found = self._found(moments, committed=self._options.committed)
             late = sorted(partition for partition, at in found.items() if at < 0)
             if late and not may_be_late:
                 raise ConfigurationError(
-                    f"option {bound.option}: {late[0].topic}-{late[0].partition} has no record at or after "
+                    f"option {limit.option}: {late[0].topic}-{late[0].partition} has no record at or after "
                     f"{moments[late[0]]}; startingOffsetsByTimestampStrategy=latest would begin at its end"
                 )
             return {**found, **self._offsets(dict.fromkeys(late, LATEST))}
-        given = self._of_group(partitions, bound) or ranges.starting(bound.text, bound.option, partitions)
+        given = self._of_group(partitions, limit) or ranges.starting(limit.text, limit.option, partitions)
         resolved = self._offsets({partition: at for partition, at in given.items() if at < 0})
         return {partition: resolved.get(partition, at) for partition, at in given.items()}
 
-    def _of_group(self, partitions: set[TopicPartition], bound: Bound) -> Offsets | None:
+    def _of_group(self, partitions: set[TopicPartition], limit: OffsetRangeLimit) -> Offsets | None:
         """Return the start from a group's committed offsets; None if the bound does not ask for them.
 
         Raises ConfigurationError if the group has no offset for a partition and the option gives no alternative.
         """
         group = self._options.starting_group
-        if group is None or bound is not self._options.starting:
+        if group is None or limit is not self._options.starting:
             return None
         link = self._link()
         deadline_ms = link.admin.cluster.runtime.now_ms() + COMMIT_PATIENCE_MS
@@ -240,11 +249,11 @@ class Source:
         )
         found = {partition: at.offset for partition, at in link.io.run(call).items()}
         missing = sorted(partitions - set(found))
-        otherwise = ranges.FROM_GROUP[bound.text.lower()]
+        otherwise = ranges.FROM_GROUP[limit.text.lower()]
         if missing and otherwise is None:
             named = ", ".join(f"{partition.topic}-{partition.partition}" for partition in missing[:MOST_LOGGED])
             raise ConfigurationError(
-                f"option startingOffsets={bound.text}: group {group!r} has committed no offset for {named}; "
+                f"option startingOffsets={limit.text}: group {group!r} has committed no offset for {named}; "
                 "committed-or-earliest or committed-or-latest say where these begin"
             )
         return {**found, **dict.fromkeys(missing, LATEST if otherwise is None else otherwise)}

@@ -110,8 +110,8 @@ def test_the_broker_tells_of_it_and_serves_on(
     with Broker() as broker, RawClient(broker.bootstrap_servers) as healthy:
         with RawClient(broker.bootstrap_servers) as poisoned, pytest.raises(Closed):
             poisoned.call(ListGroupsRequest(), 5)
-        (told,) = [record for record in caplog.records if "a request failed" in record.message]
-        assert told.exc_info is not None
-        assert told.exc_info[0] is Mistake
+        (reported,) = [record for record in caplog.records if "a request failed" in record.message]
+        assert reported.exc_info is not None
+        assert reported.exc_info[0] is Mistake
         assert healthy.call(ListTransactionsRequest(), 0).error_code == ErrorCode.NONE
         assert broker.metrics().counters["failed_requests"] == 1

@@ -198,7 +198,8 @@ def view(address: str) -> View:
             "quotas": admin.describe_client_quotas(),
             "features": admin.features(),
             "starts": {
-                place: found.offset for place, found in admin.list_offsets({(name, 0): -2 for name in topics}).items()
+                partition: found.offset
+                for partition, found in admin.list_offsets({(name, 0): -2 for name in topics}).items()
             },
             "groups": groups,
         }

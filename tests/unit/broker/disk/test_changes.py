@@ -81,9 +81,9 @@ def test_two_clients_that_ask_for_a_topic_get_the_same_one(driver: BrokerDriver)
     calls = [driver.send(asked, 12, connection) for connection in (1, 2)]
     while driver.writes:
         driver.write()
-    told = [driver.answer(call, connection).topics[0] for call, connection in zip(calls, (1, 2), strict=True)]
-    assert [topic.error_code for topic in told] == [0, 0]
-    assert told[0].topic_id == told[1].topic_id
+    reported = [driver.answer(call, connection).topics[0] for call, connection in zip(calls, (1, 2), strict=True)]
+    assert [topic.error_code for topic in reported] == [0, 0]
+    assert reported[0].topic_id == reported[1].topic_id
 
 
 def test_what_comes_behind_on_the_connection_waits(driver: BrokerDriver) -> None:
@@ -313,6 +313,6 @@ def test_a_slow_disk_is_named_in_the_log(
     with RawClient(broker.bootstrap_servers) as client, caplog.at_level(logging.WARNING):
         for number in range(5):
             client.create_topic(f"slow-{number}", 1)
-    told = [record.getMessage() for record in caplog.records if "the disk is slow" in record.getMessage()]
-    assert len(told) == 1
-    assert " ms, and requests waited for it" in told[0]
+    reported = [record.getMessage() for record in caplog.records if "the disk is slow" in record.getMessage()]
+    assert len(reported) == 1
+    assert " ms, and requests waited for it" in reported[0]

@@ -31,7 +31,7 @@ from tests.support.failing_system import FailingSystem
 
 CONFIG = {"log.cleaner.backoff.ms": 1000, "transaction.state.log.num.partitions": 1, "log.segment.bytes": 1000}
 _PATIENCE_MS = 10_000
-Place = tuple[str, int]
+Partition = tuple[str, int]
 
 
 class World:
@@ -40,7 +40,7 @@ class World:
     def __init__(self, directory: Path, system: FailingSystem) -> None:
         self.directory = directory
         self.system = system
-        self.acknowledged: dict[tuple[Place, int], bytes] = {}
+        self.acknowledged: dict[tuple[Partition, int], bytes] = {}
         self.latest: dict[bytes, bytes] = {}
         self.keys: dict[bytes | None, bytes | None] = {}
         """The last value of each key that was read."""
@@ -95,10 +95,10 @@ class World:
         except OSError:
             self.restart_until_it_works()
 
-    def produce(self, place: Place, value: bytes) -> None:
-        answer = self.ask(produce(place[0], batch(value), partition=place[1]), 9)
+    def produce(self, partition: Partition, value: bytes) -> None:
+        answer = self.ask(produce(partition[0], batch(value), partition=partition[1]), 9)
         if answer is not None and answer.partitions[0].error_code == ErrorCode.NONE:
-            self.acknowledged[place, answer.partitions[0].base_offset] = value
+            self.acknowledged[partition, answer.partitions[0].base_offset] = value
 
     def put(self, key: bytes, value: bytes) -> None:
         answer = self.ask(produce("compacted", keyed((key, value), timestamp=self.driver.now_ms)), 9)
@@ -137,18 +137,18 @@ class World:
         found = self.ask(MetadataRequest(topics=None), 12).topics
         return {topic.name: len(topic.partitions) for topic in found if topic.name[0] != "_"}
 
-    def read(self, place: Place, *, committed: bool) -> list[tuple[int, bytes | None]]:
+    def read(self, topic_partition: Partition, *, committed: bool) -> list[tuple[int, bytes | None]]:
         """Return offsets and values of a partition, without those of aborted transactions if `committed`."""
-        asked = ListOffsetsPartition(partition_index=place[1], timestamp=-2)
-        topics = [ListOffsetsTopic(name=place[0], partitions=[asked])]
+        asked = ListOffsetsPartition(partition_index=topic_partition[1], timestamp=-2)
+        topics = [ListOffsetsTopic(name=topic_partition[0], partitions=[asked])]
         (earliest,) = self.ask(ListOffsetsRequest(replica_id=-1, topics=topics), 5).topics[0].partitions
         found: list[tuple[int, bytes | None]] = []
         offset, end = earliest.offset, earliest.offset + 1
         while offset < end:
-            answer = self.ask(fetch(place[0], offset, committed=committed, partition=place[1]), 12)
+            answer = self.ask(fetch(topic_partition[0], offset, committed=committed, partition=topic_partition[1]), 12)
             (partition,) = answer.topics[0].partitions
             if partition.error_code:
-                self.problems.append(f"{place} at {offset}: error {partition.error_code}")
+                self.problems.append(f"{topic_partition} at {offset}: error {partition.error_code}")
                 return found
             end = partition.last_stable_offset if committed else partition.high_watermark
             if not partition.records:
@@ -162,9 +162,13 @@ class World:
     def view(self) -> dict[str, Any]:
         """Return all that must be the same after a restart."""
         names = self.names()
-        places = [(name, index) for name in sorted(names) for index in range(names[name]) if name != "compacted"]
+        partitions = [(name, index) for name in sorted(names) for index in range(names[name]) if name != "compacted"]
         self.read(("compacted", 0), committed=True)  # which compaction may change, but not make unreadable
-        records = {str(place): self.read(place, committed=committed) for place in places for committed in (False, True)}
+        records = {
+            str(partition): self.read(partition, committed=committed)
+            for partition in partitions
+            for committed in (False, True)
+        }
         return {"topics": names, **records}
 
     def judge(self) -> None:
@@ -177,11 +181,11 @@ class World:
         for key, value in self.latest.items():
             if self.keys.get(key) != value:
                 self.problems.append(f"{key!r} is {self.keys.get(key)!r}, not {value!r}")
-        for place in {place for place, _ in self.acknowledged if place[0] in names}:
-            found = self.read(place, committed=True)
+        for partition in {partition for partition, _ in self.acknowledged if partition[0] in names}:
+            found = self.read(partition, committed=True)
             for (at, offset), value in self.acknowledged.items():
-                if at == place and (offset, value) not in found:
-                    self.problems.append(f"{value!r} is not at offset {offset} of {place}")
+                if at == partition and (offset, value) not in found:
+                    self.problems.append(f"{value!r} is not at offset {offset} of {partition}")
         for name in {"t", "u"} & set(names):
             values = Counter(value for _, value in self.read((name, 0), committed=True))
             wrong = [value for value in self.committed if values[value] != 1]

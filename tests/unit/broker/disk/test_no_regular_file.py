@@ -30,11 +30,11 @@ def _directory(path: Path) -> None:
 
 def _socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as made:
-        place = os.open(path.parent, os.O_RDONLY)  # a socket's path has at most 107 bytes
+        descriptor = os.open(path.parent, os.O_RDONLY)  # a socket's path has at most 107 bytes
         try:
-            made.bind(f"/proc/self/fd/{place}/{path.name}")
+            made.bind(f"/proc/self/fd/{descriptor}/{path.name}")
         finally:
-            os.close(place)
+            os.close(descriptor)
 
 
 def _loop(path: Path) -> None:
@@ -75,13 +75,13 @@ def test_the_start_ends_and_names_it(
     assert len(names) > 15
     problems, silent = [], set()
     for name in names:
-        place = tmp_path / "started"
-        shutil.copytree(tmp_path / "made", place)
-        (place / name).unlink()
-        put(place / name)
+        directory = tmp_path / "started"
+        shutil.copytree(tmp_path / "made", directory)
+        (directory / name).unlink()
+        put(directory / name)
         caplog.clear()
         outcome: list[Exception | None] = []
-        thread = threading.Thread(target=_start, args=(place, outcome), daemon=True)
+        thread = threading.Thread(target=_start, args=(directory, outcome), daemon=True)
         thread.start()
         thread.join(60)
         if not outcome:
@@ -92,6 +92,6 @@ def test_the_start_ends_and_names_it(
             problems.append(f"{name}: {outcome[0]!r}")
         elif outcome[0] is None and put in (_fifo, _socket, _device) and f"{name}'" not in caplog.text:
             silent.add(Path(name).name)
-        shutil.rmtree(place)
+        shutil.rmtree(directory)
     assert problems == []
     assert silent <= {".kafka_cleanshutdown", "leader-epoch-checkpoint"}  # whose contents the broker does not read

@@ -233,8 +233,8 @@ def test_lost_segments_are_told(which: str, how: str) -> None:
     world.disk.kill()
     world.open()
     lost = {offset for name in doomed for offset in range(int(name[:20]), bases[bases.index(int(name[:20])) + 1])}
-    told = {offset for each in world.log.report.damaged for offset in range(each.first_offset, each.next_offset)}
-    assert told == lost
+    reported = {offset for each in world.log.report.damaged for offset in range(each.first_offset, each.next_offset)}
+    assert reported == lost
     assert world.log.log_end_offset == 120
     assert world.readable() == [offset for offset in range(0, 120, 2) if offset not in lost]
     world.append(1)
@@ -288,7 +288,7 @@ def test_random_damage_after_random_crashes(seed: int) -> None:
     """Each promised record is at its offset, or its loss is told, and no offset is given out twice."""
     rng = random.Random(seed)
     world = World(LogConfig(segment_bytes=1500, index_interval_bytes=200, snapshot_interval_bytes=1200))
-    told: set[int] = set()
+    reported: set[int] = set()
     promised = 0
     for _ in range(8):
         for _ in range(rng.randrange(1, 6)):
@@ -304,11 +304,11 @@ def test_random_damage_after_random_crashes(seed: int) -> None:
             if size := len(world.disk.read_bytes(path)):
                 world.disk.flip_bit(path, rng.randrange(size), rng.randrange(8))
         world.open()
-        told |= {o for each in world.log.report.damaged for o in range(each.first_offset, each.next_offset)}
+        reported |= {o for each in world.log.report.damaged for o in range(each.first_offset, each.next_offset)}
         assert world.log.log_end_offset >= point_was
         kept = set(world.readable())
         gone = {offset for offset in range(0, min(promised, point_was), 2) if offset not in kept}
-        for offset in gone - told:  # below a snapshot nothing is scanned: told when it is read
+        for offset in gone - reported:  # below a snapshot nothing is scanned: told when it is read
             assert world.log.read(offset, 1).error_code == 2
         promised = world.log.log_end_offset
     assert promised > 50

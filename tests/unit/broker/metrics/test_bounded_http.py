@@ -122,8 +122,8 @@ def test_the_metrics_are_answered_beside_many_open_connections(caplog: pytest.Lo
             assert threading.active_count() - before <= 1 + endpoint.MOST_SCRAPES
     finally:
         end()
-    told = [record for record in caplog.records if "the metrics port closes a connection" in record.getMessage()]
-    assert 1 <= len(told) <= 3  # 192 were closed
+    reported = [record for record in caplog.records if "the metrics port closes a connection" in record.getMessage()]
+    assert 1 <= len(reported) <= 3  # 192 were closed
 
 
 @pytest.mark.parametrize(

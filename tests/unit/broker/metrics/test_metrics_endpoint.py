@@ -137,10 +137,10 @@ def test_numbers_by_api_topic_and_group_have_their_labels() -> None:
     assert values["topic_read_bytes"] == [(orders_alone, 200)]
     assert values["topic_errors"] == [({**orders_alone, "api": "produce"}, 4), ({**orders_alone, "api": "fetch"}, 6)]
     assert values["topic_size_bytes"] == [(orders_alone, 4096)]
-    place = {"topic": "orders", "partition": "2"}
-    assert values["partition_size_bytes"] == [(place, 4096)]
-    assert values["partition_start_offset"] == [(place, 10)]
-    assert values["partition_end_offset"] == [(place, 20)]
+    labels = {"topic": "orders", "partition": "2"}
+    assert values["partition_size_bytes"] == [(labels, 4096)]
+    assert values["partition_start_offset"] == [(labels, 10)]
+    assert values["partition_end_offset"] == [(labels, 20)]
     assert values["group_lag"] == [({"group": "billing", "topic": "orders"}, 7)]
     assert values["stable_lag"] == [({"topic": "orders", "partition": "2"}, 5)]
 

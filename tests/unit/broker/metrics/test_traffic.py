@@ -176,8 +176,8 @@ def test_a_share_group_lags_by_what_it_has_not_acknowledged() -> None:
             for record in seen[1:]:
                 consumer.acknowledge(record)
             consumer.commit()
-            told = admin.share_group_offsets("sharing")
-            assert sum(at.lag for at in told.values()) == 1
+            reported = admin.share_group_offsets("sharing")
+            assert sum(at.lag for at in reported.values()) == 1
             assert broker.metrics().group_lag == {("sharing", "orders"): 1}
         assert broker.metrics().group_lag == {("sharing", "orders"): 1}
 

@@ -89,10 +89,10 @@ def test_who_drips_is_told_and_the_keys_before_go_on_counting(
         monkeypatch.setattr(source, "_read", lambda: b"first")
         source.start()
         monkeypatch.delattr(source, "_read")
-        told = threading.Event()
-        monkeypatch.setattr(key_source._log, "warning", lambda *_: told.set())
+        reported = threading.Event()
+        monkeypatch.setattr(key_source._log, "warning", lambda *_: reported.set())
         keys.missing()
-        assert told.wait(120)
+        assert reported.wait(120)
         source.stop()
     assert given == [b"first"]
 

@@ -126,8 +126,8 @@ def test_a_refused_size_is_told_as_by_the_receiver(prefix: bytes, most: int) -> 
         assert news == streams.REFUSED
         with pytest.raises(WireError) as caught:
             Receiver(most, None, OTHER_PROTOCOLS).feed(prefix)
-        told = refused_size(stream.refused_size, stream.max_frame_bytes, OTHER_PROTOCOLS)
-        assert (type(told), str(told)) == (type(caught.value), str(caught.value))
+        reported = refused_size(stream.refused_size, stream.max_frame_bytes, OTHER_PROTOCOLS)
+        assert (type(reported), str(reported)) == (type(caught.value), str(caught.value))
         stream.abort()
 
 
@@ -226,14 +226,14 @@ def test_responses_that_are_not_read_wait_and_are_sent_before_the_end() -> None:
         assert stream.is_closing()
         stream.write(b"after the close")
         got = bytearray()
-        told: list[int] = []
+        reported: list[int] = []
         client.setblocking(False)
-        while not told or told[-1] != streams.CLOSED:
+        while not reported or reported[-1] != streams.CLOSED:
             poll(streams)
-            told += [news for _, _, news in streams.ready()]
+            reported += [news for _, _, news in streams.ready()]
             while chunk := received(client):
                 got += chunk
-        assert streams.DRAINED in told
+        assert streams.DRAINED in reported
         assert stream.get_write_buffer_size() == 0
         while chunk := received(client):
             got += chunk

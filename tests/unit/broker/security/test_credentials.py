@@ -113,14 +113,14 @@ def test_who_is_let_in() -> None:
 def test_the_salt_of_nobody_is_like_anybody_s() -> None:
     """The same each time, also after the next start, and of every name another one."""
 
-    def told(credentials: Credentials, user: str) -> bytes:
+    def reported(credentials: Credentials, user: str) -> bytes:
         first = credentials.exchange(LISTENER, SHA_256).answer(f"n,,n={user},r=x".encode())
         return first.split(b",", 1)[1]
 
     disk = MemoryDisk()
     users = ("given", "nobody", "nobody else")
-    before = [told(loaded(disk), user) for user in users]
-    assert [told(loaded(disk), user) for user in users] == before
+    before = [reported(loaded(disk), user) for user in users]
+    assert [reported(loaded(disk), user) for user in users] == before
     assert len(set(before)) == len(users)
     assert {len(one) for one in before} == {len(before[0])}
 

@@ -290,9 +290,9 @@ def test_only_a_login_is_answered(who: Callable[[World, int], None], answered: s
         connection = world.connect()
         who(world, connection)
         before = world.driver.disk.tree("")
-        told = world.usual(key, connection) is not None
-        assert told == (key in answered), api.name
-        assert told or connection in world.driver.closed, api.name
+        reported = world.usual(key, connection) is not None
+        assert reported == (key in answered), api.name
+        assert reported or connection in world.driver.closed, api.name
         assert world.driver.disk.tree("") == before, api.name
 
 

@@ -36,7 +36,7 @@ IN_ORDER = (ALICE_SHOP, ALICE_ANY, ALICE, ANYBODY_SHOP, ANYBODY_ANY, ANYBODY, SH
 
 @pytest.mark.parametrize("count", range(1, len(IN_ORDER) + 1))
 def test_the_nearest_quota_counts(count: int) -> None:
-    quotas = {entity: {PRODUCER_BYTE_RATE: float(place)} for place, entity in enumerate(IN_ORDER)}
+    quotas = {entity: {PRODUCER_BYTE_RATE: float(index)} for index, entity in enumerate(IN_ORDER)}
     left = dict(list(quotas.items())[-count:])
     found = bucket_of(left, PRODUCER_BYTE_RATE, "alice", "shop")
     assert found is not None

@@ -164,11 +164,11 @@ def test_the_stock_server_properties_is_used_as_it_is(caplog: pytest.LogCaptureF
     assert (listener.name, listener.host, listener.port) == ("PLAINTEXT", "", 9092)
     assert listener.advertised == ("localhost", 9092)
     assert config.number("log.segment.bytes") == 1_073_741_824
-    told = caplog.text
-    assert "listener CONTROLLER" in told
+    reported = caplog.text
+    assert "listener CONTROLLER" in reported
     ignored = [key for key in pairs if key not in BROKER_SETTINGS]
     assert len(ignored) > 10
-    assert all(f" {key} " in told for key in ignored)
+    assert all(f" {key} " in reported for key in ignored)
 
 
 def test_several_data_directories_are_refused_unless_one_is_given() -> None:

@@ -95,8 +95,13 @@ def test_a_consumer_reads_past_it(tmp_path: Path, capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as ended:
         main(["repair", "--data-dir", str(tmp_path), "--accept", "--json"])
     assert ended.value.code == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["done"], told["topic"], told["partition"], told["offsets"]) == ("accepted", "t", 0, [1, 1])
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["done"], reported["topic"], reported["partition"], reported["offsets"]) == (
+        "accepted",
+        "t",
+        0,
+        [1, 1],
+    )
     assert bytes(data) == (tmp_path / "t-0" / "00000000000000000000.log.damaged").read_bytes()
     with Broker(data_dir=str(tmp_path)) as broker, Consumer(broker.bootstrap_servers) as consumer:
         consumer.assign([TopicPartition("t", 0)])

@@ -168,8 +168,8 @@ def test_settings_of_kafka_that_cannot_matter_are_taken_with_a_word(caplog: pyte
     properties = {"node.id": "7", "num.io.threads": "8", "offsets.topic.replication.factor": "3", "num.partitions": "2"}
     config = BrokerConfig(properties)
     assert config.given == {"num.partitions": "2"}
-    told = [record.getMessage() for record in caplog.records]
-    assert [key for key in properties if any(f" {key} " in line for line in told)] == list(properties)[:3]
+    reported = [record.getMessage() for record in caplog.records]
+    assert [key for key in properties if any(f" {key} " in line for line in reported)] == list(properties)[:3]
 
 
 @pytest.mark.parametrize(

@@ -253,9 +253,9 @@ def test_a_decided_batch_that_is_not_in_the_topic_is_told() -> None:
     decisions = [decision]
     watched.take(snapshot(4, listed=listed, decisions=decisions, sinks=sink_batches(decisions, listed, decisions)))
     assert documents.sink(watched, "s")["queries"][0]["became"] == {"committed": 1, "lost": 1}
-    (told,) = documents.overview(watched, {})["attention"]
-    assert (told["code"], told["kind"], told["name"], told["link"]) == ("FP602", "sink", "s", "sink")
-    assert "batch 3 of query q: the rows of 1 lost transaction are not in the topic" in told["words"]
+    (reported,) = documents.overview(watched, {})["attention"]
+    assert (reported["code"], reported["kind"], reported["name"], reported["link"]) == ("FP602", "sink", "s", "sink")
+    assert "batch 3 of query q: the rows of 1 lost transaction are not in the topic" in reported["words"]
     watched.take(snapshot(5, decisions=[decision], unknown=[UnansweredQuestion("transactions", "not allowed")]))
     watched.take(snapshot(6, listed=listed, decisions=[decision]))
     assert documents.sink(watched, "s")["queries"][0]["became"] == {"just decided": 2}, "not expired: nobody knew"

@@ -147,9 +147,9 @@ def test_only_own_names_are_answered(host: str, is_own: bool) -> None:
 
 def test_another_host_gets_nothing(page: Page) -> None:
     for path in ("/", "/app.js", "/api/about", "/api/overview"):
-        status, told, _ = ask(page, path, Host="evil.example")
+        status, reported, _ = ask(page, path, Host="evil.example")
         assert status == 421
-        assert told["error"].startswith("this page is not 'evil.example'")
+        assert reported["error"].startswith("this page is not 'evil.example'")
         assert ask(page, path, Host="kafka-box")[0] == 200
         assert ask(page, path, Sec_Fetch_Site="cross-site")[0] == 403
 
@@ -213,8 +213,8 @@ def test_a_page_that_only_looks_changes_nothing(broker: Broker) -> None:
     try:
         right = {"X_Fencepost_Token": looks.token, "Content_Type": "application/json"}
         for action in ("look-before-end", "end", "resolve"):
-            told = ask(looks, f"/do/{action}", "POST", {"id": "a", "sink": "a"}, **right)
-            assert told[:2] == (403, {"error": "this page only looks: start it with --allow-actions"})
+            reported = ask(looks, f"/do/{action}", "POST", {"id": "a", "sink": "a"}, **right)
+            assert reported[:2] == (403, {"error": "this page only looks: start it with --allow-actions"})
     finally:
         looks.close()
 
@@ -313,10 +313,10 @@ def test_a_cluster_that_is_not_there_is_no_reason_to_stop(monkeypatch: pytest.Mo
         page = Page([PageCluster({"bootstrap.servers": address})], every_s=0.1)
         try:
             until(lambda: ask(page, "/api/overview")[1]["away"] is not None)
-            told = ask(page, "/api/overview")[1]
-            assert address in told["away"]
-            assert (told["seen_ms"], told["view"]) == (None, {})
-            assert ask(page, "/api/transaction?name=a")[:2] == (503, {"error": told["away"]})
+            reported = ask(page, "/api/overview")[1]
+            assert address in reported["away"]
+            assert (reported["seen_ms"], reported["view"]) == (None, {})
+            assert ask(page, "/api/transaction?name=a")[:2] == (503, {"error": reported["away"]})
         finally:
             page.close()
 
@@ -334,10 +334,10 @@ def test_what_was_asked_for_does_nothing_to_a_terminal(
         wanted["pair"] = ask(page, "/do/look-before-end", "POST", wanted, **right)[1]["pair"]
         assert ask(page, "/do/end", "POST", wanted, **right)[1] == {"done": f"aborted {name}"}
     ask(page, "/do/resolve", "POST", {"sink": name}, **right)
-    told = "asked on the page, as the principal of the settings: "
-    first, second = (record.message for record in caplog.records if record.message.startswith(told))
-    assert first.startswith(f"{told}Abort {shown} (")
-    assert second == f"{told}resolve sink {shown}"
+    reported = "asked on the page, as the principal of the settings: "
+    first, second = (record.message for record in caplog.records if record.message.startswith(reported))
+    assert first.startswith(f"{reported}Abort {shown} (")
+    assert second == f"{reported}resolve sink {shown}"
 
 
 PASSWORD, WRONG_PASSWORD, KEY_PASSWORD = SECRETS = "hunter2-of-the-admin", "mistyped-by-the-admin", "opens-the-key"
@@ -378,20 +378,20 @@ def told_by(page: Page) -> dict[str, str]:
     gets = ["/", "/app.js", "/dom.js", "/views.js", "/style.css", "/icon.svg", "/nothing", "/api/about", "//["]
     gets += [f"/api/{view}" for view in (*VIEWS, "nothing")]
     gets += [f"/api/{kind}?name={name}" for kind in ("topic", "group", "transaction", "sink") for name in ("a", "b")]
-    told = {path: str(ask(page, path)) for path in gets}
+    reported = {path: str(ask(page, path)) for path in gets}
     for other in ({"Host": "evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
-        told[str(other)] = str(ask(page, "/api/about", **other))
+        reported[str(other)] = str(ask(page, "/api/about", **other))
     right = {"X_Fencepost_Token": token, "Content_Type": "application/json"}
     pair = {"id": "a", "pair": "0:0", "commit": False}
     for action, wanted in (("look-before-end", {"id": "a"}), ("end", pair), ("resolve", {"sink": "a"}), ("end", {})):
-        told[f"{action} {wanted}"] = str(ask(page, f"/do/{action}", "POST", wanted, **right))
-        told[f"{action} {wanted}, refused"] = str(ask(page, f"/do/{action}", "POST", wanted))
-    assert [path for path, text in told.items() if token in text] == []
-    return told
+        reported[f"{action} {wanted}"] = str(ask(page, f"/do/{action}", "POST", wanted, **right))
+        reported[f"{action} {wanted}, refused"] = str(ask(page, f"/do/{action}", "POST", wanted))
+    assert [path for path, text in reported.items() if token in text] == []
+    return reported
 
 
-def with_secrets(told: Mapping[str, str]) -> list[str]:
-    return [asked for asked, text in told.items() if any(secret in text for secret in (*SECRETS, SCRAM_MODULE))]
+def with_secrets(reported: Mapping[str, str]) -> list[str]:
+    return [asked for asked, text in reported.items() if any(secret in text for secret in (*SECRETS, SCRAM_MODULE))]
 
 
 @pytest.mark.parametrize("password", [PASSWORD, WRONG_PASSWORD])
@@ -401,10 +401,10 @@ def test_no_secret_is_on_the_page(secured: dict[str, str], password: str, caplog
     page = Page([PageCluster({**secured, "sasl.jaas.config": line}, allow_actions=True)], every_s=0.1)
     try:
         until(lambda: ask(page, "/api/overview")[1]["away" if password != PASSWORD else "view"] not in (None, {}))
-        told = told_by(page)
+        reported = told_by(page)
     finally:
         page.close()
-    assert with_secrets(told) == []
+    assert with_secrets(reported) == []
     assert with_secrets({"the log": caplog.text}) == []
 
 
@@ -449,7 +449,7 @@ SASL_ONLY = (
 
 
 def test_what_cannot_be_is_refused_at_the_start(capsys: pytest.CaptureFixture[str]) -> None:
-    for words, status, told in (
+    for words, status, reported in (
         (["ui", "--allow-actions", "--host", "0.0.0.0"], 2, "the page has no login"),  # noqa: S104 - refused
         (["ui", "--host", "192.0.2.1", "--port", "1"], 1, "fencepost: "),
         (["broker", "--ui", "70000"], 2, "--ui: '70000' is not a port from 0 to 65535"),
@@ -458,7 +458,7 @@ def test_what_cannot_be_is_refused_at_the_start(capsys: pytest.CaptureFixture[st
         with pytest.raises(SystemExit) as ended:
             main(words)
         assert ended.value.code == status, words
-        assert told in capsys.readouterr().err
+        assert reported in capsys.readouterr().err
 
 
 def test_a_list_that_is_cut_says_how_much_is_missing(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from fencepost.protocol.messages.offset_fetch import (
 )
 from tests.unit.client.scripted import World, run, topic_id
 from tests.unit.client.scripted_consumer import (
-    PLACE,
+    PARTITION,
     TOPIC,
     HostedRuntime,
     ScriptedConsumerBroker,
@@ -56,15 +56,15 @@ def test_an_answer_to_what_was_asked_before_is_not_handed_out(given_up: bool) ->
 
     async def body(world: World) -> None:
         core = consumer_of(world)
-        await core.assign([PLACE])
-        await core.position(PLACE)  # the leader is known now
-        core.seek(PLACE, 2)
+        await core.assign([PARTITION])
+        await core.position(PARTITION)  # the leader is known now
+        core.seek(PARTITION, 2)
         core._fetcher.start()
         assert core._fetcher._in_flight
         if given_up:
             await core.assign([])
-            await core.assign([PLACE])
-        core.seek(PLACE, 0)
+            await core.assign([PARTITION])
+        core.seek(PARTITION, 0)
         assert await values_of(core, 4) == [b"a", b"b", b"c", b"d"]
         await core.close()
 
@@ -78,9 +78,9 @@ def test_a_new_place_is_read_from_in_growing_pieces() -> None:
 
     async def body(world: World) -> None:
         core = consumer_of(world, max_partition_fetch_bytes=1_000_000)
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         assert len(await values_of(core, 4)) == 4
-        core.seek(PLACE, 1)
+        core.seek(PARTITION, 1)
         assert len(await values_of(core, 1)) == 1
         await core.close()
 
@@ -106,8 +106,8 @@ def test_a_message_set_from_before_kafka_0_11_is_told_with_its_place() -> None:
     async def body(world: World) -> None:
         broker.scripts[1].append(old_records)
         core = consumer_of(world)
-        await core.assign([PLACE])
-        core.seek(PLACE, 0)
+        await core.assign([PARTITION])
+        core.seek(PARTITION, 0)
         with pytest.raises(CorruptRecordError, match="before Kafka") as caught:
             await core.poll(10_000)
         assert (caught.value.topic, caught.value.partition, caught.value.offset) == (TOPIC, 0, 0)
@@ -127,7 +127,7 @@ def test_an_offset_that_nobody_asked_for_is_passed_over() -> None:
     async def body(world: World) -> None:
         broker.scripts[2].append(another)
         core = consumer_of(world)
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         await core.seek_to_beginning()
         assert await values_of(core, 1) == [b"a"]
         await core.close()
@@ -191,7 +191,7 @@ def test_a_throttled_fetch_waits() -> None:
 
     async def body(world: World) -> None:
         core = consumer_of(world)
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         assert await values_of(core, 1) == [b"a"]
         begun = world.runtime.now_ms()
         fetched = len(broker.fetches)
@@ -210,7 +210,7 @@ def test_the_nearest_replica_is_read_from_and_left_when_it_cannot_serve() -> Non
 
     async def body(world: World) -> None:
         core = consumer_of(world, client_rack="here")
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         assert await core.poll(1200) == []
         assert isinstance(world.runtime, HostedRuntime)
         assert "broker2" in world.runtime.hosts
@@ -230,11 +230,11 @@ def test_positions_know_their_leader_epoch() -> None:
 
     async def body(world: World) -> None:
         core = consumer_of(world, max_poll_records=1)
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         found = []
         for _ in range(4):
             await values_of(core, 1)
-            found.append(core.positions()[PLACE])
+            found.append(core.positions()[PARTITION])
         assert found == [OffsetAndMetadata(n + 1, "", epoch) for n, epoch in enumerate([3, 3, 5, 5])]
 
     run(body, broker)
@@ -248,7 +248,7 @@ def test_positions_within_an_iteration_have_the_epoch_of_the_next_record() -> No
 
     async def body(world: World) -> None:
         core = consumer_of(world)
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         records: list[Record] = []
         while len(records) < 4:
             records += await core.poll(500)
@@ -257,7 +257,7 @@ def test_positions_within_an_iteration_have_the_epoch_of_the_next_record() -> No
         found = []
         for _ in range(4):
             next(iteration)
-            found.append(core.positions()[PLACE])
+            found.append(core.positions()[PARTITION])
         assert found == [OffsetAndMetadata(offset, "", epoch) for offset, epoch in [(1, 3), (4, 5), (5, 5), (6, 5)]]
 
     run(body, broker)
@@ -271,8 +271,8 @@ def test_a_new_leader_with_a_shorter_log_is_noticed(reset: str) -> None:
 
     async def body(world: World) -> None:
         core = consumer_of(world, auto_offset_reset=reset, metadata_max_age_ms=500)
-        await core.assign([PLACE])
-        core.seek(PLACE, 0)
+        await core.assign([PARTITION])
+        core.seek(PARTITION, 0)
         assert await values_of(core, 4) == [b"a", b"b", b"c", b"d"]
         broker.log = [(0, 1, [b"a", b"b"]), (2, 2, [b"C", b"D", b"E"])]
         broker.leader_epoch = 2
@@ -282,7 +282,7 @@ def test_a_new_leader_with_a_shorter_log_is_noticed(reset: str) -> None:
             with pytest.raises(LogTruncationError) as caught:
                 await values_of(core, 3)
             assert (caught.value.topic, caught.value.partition, caught.value.divergent_offset) == (TOPIC, 0, 2)
-            core.seek(PLACE, caught.value.divergent_offset)
+            core.seek(PARTITION, caught.value.divergent_offset)
             assert await values_of(core, 3) == [b"C", b"D", b"E"]
         assert core.metrics()["truncations_total"] == 1
 
@@ -297,7 +297,7 @@ def test_a_new_leader_with_the_same_log_changes_nothing() -> None:
 
     async def body(world: World) -> None:
         core = consumer_of(world, metadata_max_age_ms=500)
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         assert await values_of(core, 2) == [b"a", b"b"]
         broker.leader_epoch = 2
         broker.log.append((2, 2, [b"c"]))
@@ -316,7 +316,7 @@ def test_a_committed_position_is_checked_before_it_is_read_from() -> None:
 
     async def body(world: World) -> None:
         core = consumer_of(world, **GROUP, auto_offset_reset="none")
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         with pytest.raises(LogTruncationError):
             await values_of(core, 1)
 
@@ -329,15 +329,15 @@ def test_a_broker_that_cannot_hold_back_pending_offsets_is_asked_all_the_same_an
     """As Kafka before 2.5, which has no OffsetFetch v7 (KIP-447)."""
     broker = broker_with((0, 0, [b"A", b"B"]))
     broker.offered[9] = (1, 6)
-    told = OffsetFetchResponsePartition(partition_index=0, committed_offset=1, metadata="")
-    answer = OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name=TOPIC, partitions=[told])])
+    reported = OffsetFetchResponsePartition(partition_index=0, committed_offset=1, metadata="")
+    answer = OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name=TOPIC, partitions=[reported])])
     broker.scripts[9] += [lambda _, __: answer] * 2
 
     async def body(world: World) -> None:
         core = consumer_of(world, **GROUP, auto_offset_reset="earliest")
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         assert await values_of(core, 1) == [b"B"]
-        assert (await core.committed([PLACE]))[PLACE].offset == 1
+        assert (await core.committed([PARTITION]))[PARTITION].offset == 1
 
     run(body, broker)
     assert broker.versions(9) == {6}
@@ -351,7 +351,7 @@ def test_an_answer_that_leaves_a_partition_out_is_not_taken_for_a_group_without_
 
     async def body(world: World) -> None:
         core = consumer_of(world, **GROUP, auto_offset_reset="earliest")
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         with pytest.raises(ProtocolError, match=r"leaves out t-0"):
             await values_of(core, 1)
         assert await values_of(core, 1) == [b"B"]
@@ -361,11 +361,11 @@ def test_an_answer_that_leaves_a_partition_out_is_not_taken_for_a_group_without_
 
 def test_commits_keep_their_order_and_so_do_their_callbacks() -> None:
     broker = broker_with((0, 0, [b"a"]))
-    told: list[tuple[int, type[KafkaError] | None]] = []
+    reported: list[tuple[int, type[KafkaError] | None]] = []
 
     async def body(world: World) -> None:
         core = consumer_of(world, **GROUP)
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         broker.scripts[8] += [
             lambda version, request: broker.commit(request, 14),  # loading: tried again, nothing overtakes
             lambda version, request: broker.commit(request),
@@ -373,19 +373,19 @@ def test_commits_keep_their_order_and_so_do_their_callbacks() -> None:
         ]
 
         def tell(error: KafkaError | None, positions: Any) -> None:
-            told.append((positions[PLACE].offset, type(error) if error else None))
+            reported.append((positions[PARTITION].offset, type(error) if error else None))
 
         for offset in (1, 2, 3):
-            core.commit_async({PLACE: offset}, tell)
-        assert told == []
-        await core.commit({PLACE: 4})
-        assert told == [(1, None), (2, GroupFencedError), (3, None)]
-        core.commit_async({PLACE: 5}, tell)
+            core.commit_async({PARTITION: offset}, tell)
+        assert reported == []
+        await core.commit({PARTITION: 4})
+        assert reported == [(1, None), (2, GroupFencedError), (3, None)]
+        core.commit_async({PARTITION: 5}, tell)
         await core.poll(500)
-        assert told[3:] == [(5, None)]
-        core.commit_async({PLACE: 6}, tell)
+        assert reported[3:] == [(5, None)]
+        core.commit_async({PARTITION: 6}, tell)
         await core.close()
-        assert told[4:] == [(6, None)]
+        assert reported[4:] == [(6, None)]
 
     run(body, broker)
     sent = [one.committed_offset for r in broker.asked(8) for t in r.topics for one in t.partitions]
@@ -397,7 +397,7 @@ def test_an_automatic_commit_covers_what_earlier_polls_gave() -> None:
 
     async def body(world: World) -> None:
         core = consumer_of(world, **GROUP, enable_auto_commit=True, auto_commit_interval_ms=1000, max_poll_records=1)
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         assert await values_of(core, 1) == [b"a"]
         await world.runtime.sleep_ms(1500)
         assert await values_of(core, 1) == [b"b"]
@@ -430,10 +430,10 @@ def test_interceptors_see_what_is_handed_out_and_committed() -> None:
     async def body(world: World) -> None:
         tail = Tail()
         core = consumer_of(world, **GROUP, interceptors=[Broken(), tail])
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         assert await values_of(core, 1) == [b"b"]
         await core.commit()
-        assert tail.committed == {PLACE: OffsetAndMetadata(2, "", 0)}
+        assert tail.committed == {PARTITION: OffsetAndMetadata(2, "", 0)}
 
     run(body, broker)
 
@@ -443,10 +443,10 @@ def test_lag() -> None:
 
     async def body(world: World) -> None:
         core = consumer_of(world, max_poll_records=1, isolation_level="read_uncommitted")
-        await core.assign([PLACE])
-        assert core.lag(PLACE) is None
+        await core.assign([PARTITION])
+        assert core.lag(PARTITION) is None
         await values_of(core, 1)
-        assert core.lag(PLACE) == 2
+        assert core.lag(PARTITION) == 2
         assert core.metrics()["records_lag_max"] == 2
         with pytest.raises(UsageError):
             core.lag((TOPIC, 9))
@@ -519,7 +519,7 @@ def test_leaving_says_goodbye(settings: dict[str, Any]) -> None:
         assert news == [("assigned", 1), ("revoked", 1)]
         assert core.group_metadata() == GroupMetadata("g")
         with pytest.raises(UsageError):
-            core.pause([PLACE])
+            core.pause([PARTITION])
 
     run(body, broker)
     goodbyes = len(broker.asked(13)) + sum(one.member_epoch == -1 for one in broker.asked(68))
@@ -534,7 +534,7 @@ def test_a_stale_member_epoch_is_committed_again_with_the_new_one() -> None:
         core, _ = await joined(world, group_protocol="consumer")
         broker.scripts[8].append(lambda version, request: broker.commit(request, 113))
         broker.member_epoch = 9
-        await core.commit({PLACE: 1})
+        await core.commit({PARTITION: 1})
         await core.close()
 
     run(body, broker)
@@ -567,11 +567,11 @@ def test_a_consumer_that_waits_says_why(caplog: pytest.LogCaptureFixture) -> Non
         await core.subscribe([TOPIC])
         await core.poll(21_000)
         begun = world.runtime.now_ms()
-        await core.commit({PLACE: 1})
+        await core.commit({PARTITION: 1})
         assert world.runtime.now_ms() - begun < 1000, "a parked join stands in nobody's way"
 
     with caplog.at_level(logging.WARNING, "fencepost.client.consumer"):
         run(body, broker)
-    told = [one.getMessage() for one in caplog.records if "not settled" in one.getMessage()]
-    assert len(told) == 2
-    assert "JoinGroup" in told[0]
+    reported = [one.getMessage() for one in caplog.records if "not settled" in one.getMessage()]
+    assert len(reported) == 2
+    assert "JoinGroup" in reported[0]

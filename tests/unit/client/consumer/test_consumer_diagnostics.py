@@ -44,8 +44,8 @@ def test_no_broker(caplog: pytest.LogCaptureFixture, protocol: str | None) -> No
             consumer.subscribe(["t"])
         poll_until_told(consumer, caplog, f"cannot connect to {servers}")
         if protocol is not None:
-            told = poll_until_told(consumer, caplog, "not settled")
-            assert f"cannot connect to {servers}" in told
+            reported = poll_until_told(consumer, caplog, "not settled")
+            assert f"cannot connect to {servers}" in reported
             assert f"cannot connect to {servers}" in consumer.state()
 
 
@@ -60,8 +60,8 @@ def test_a_listener_that_wants_another_protocol(caplog: pytest.LogCaptureFixture
             consumer.assign([("t", 0)])
         else:
             consumer.subscribe(["t"])
-        told = poll_until_told(consumer, caplog, "security_protocol")
-        assert broker.bootstrap_servers in told
+        reported = poll_until_told(consumer, caplog, "security_protocol")
+        assert broker.bootstrap_servers in reported
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer", None])
@@ -95,8 +95,8 @@ def test_no_such_partition(caplog: pytest.LogCaptureFixture) -> None:
         admin.create_topic("t", 2)
         with fencepost.Consumer(broker.bootstrap_servers) as consumer:
             consumer.assign([("t", 7)])
-            told = poll_until_told(consumer, caplog, "t-7")
-            assert "2 partitions" in told
+            reported = poll_until_told(consumer, caplog, "t-7")
+            assert "2 partitions" in reported
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer", None])

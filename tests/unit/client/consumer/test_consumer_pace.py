@@ -6,7 +6,7 @@ import pytest
 
 from fencepost.client.records import Fetched
 from tests.unit.client.scripted import World, run
-from tests.unit.client.scripted_consumer import PLACE, ScriptedConsumerBroker, consumer_of
+from tests.unit.client.scripted_consumer import PARTITION, ScriptedConsumerBroker, consumer_of
 
 
 @pytest.mark.parametrize("method", ["poll", "poll_arrow"])
@@ -18,15 +18,15 @@ def test_the_next_fetch_has_gone_out_before_anything_is_made_of_this_one(
     offsets: list[int] = []
 
     def snapshot(fetched: list[Fetched], **_: object) -> list[Fetched]:
-        (place,) = broker.asked(1)[-1].topics[0].partitions
-        offsets.append(place.fetch_offset)
+        (partition,) = broker.asked(1)[-1].topics[0].partitions
+        offsets.append(partition.fetch_offset)
         return fetched
 
     async def body(world: World) -> None:
         core = consumer_of(world)
         monkeypatch.setattr(core.records, "_received", snapshot)
         monkeypatch.setattr("fencepost.client.consumer.core.to_table", snapshot)
-        await core.assign([PLACE])
+        await core.assign([PARTITION])
         await getattr(core, method)(5000)
         await core.close()
 

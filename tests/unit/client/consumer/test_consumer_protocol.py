@@ -17,7 +17,7 @@ from fencepost.protocol.messages.consumer_group_heartbeat import (
     ResponseTopicPartitions,
 )
 from tests.unit.client.scripted import CutConnection, World, run, topic_id
-from tests.unit.client.scripted_consumer import PLACE, TOPIC, ScriptedConsumerBroker, consumer_of, values_of
+from tests.unit.client.scripted_consumer import PARTITION, TOPIC, ScriptedConsumerBroker, consumer_of, values_of
 
 STALE_MEMBER_EPOCH = 113
 
@@ -70,7 +70,7 @@ def test_a_heartbeat_without_its_answer_is_said_again_whole(code: int | None) ->
             raise CutConnection
         return broker.beat(code)
 
-    def told(version: int, request: Any) -> Any:
+    def reported(version: int, request: Any) -> Any:
         whole = request.rebalance_timeout_ms != -1 and None not in (
             request.subscribed_topic_names,
             request.topic_partitions,
@@ -82,10 +82,10 @@ def test_a_heartbeat_without_its_answer_is_said_again_whole(code: int | None) ->
         broker.scripts[68].append(lambda version, request: broker.beat(assignment=Assignment(topic_partitions=[only])))
         broker.member_epoch = 1
         core = await joined(world, {"topics": [TOPIC]})
-        assert core.assignment() == [PLACE]
-        broker.scripts[68] += [lost, told]
+        assert core.assignment() == [PARTITION]
+        broker.scripts[68] += [lost, reported]
         await core.poll(3000)
-        assert core.assignment() == [PLACE, TopicPartition(TOPIC, 1)]
+        assert core.assignment() == [PARTITION, TopicPartition(TOPIC, 1)]
         await core.close()
 
     run(body, broker)
@@ -191,13 +191,13 @@ def test_patterns_are_the_brokers_where_it_understands_them(pattern: Any, matche
 def test_a_position_is_not_committed_when_its_partition_was_taken_away_meanwhile() -> None:
     """Tried again under the next epoch, it would be taken, and put back what the new owner has committed."""
     broker = broker_with_a_record(partitions=2)
-    told: list[tuple[KafkaError | None, list[TopicPartition]]] = []
+    reported: list[tuple[KafkaError | None, list[TopicPartition]]] = []
 
     async def body(world: World) -> None:
         core = await joined(world, {"topics": [TOPIC]})
-        taken, kept = PLACE, TopicPartition(TOPIC, 1)
+        taken, kept = PARTITION, TopicPartition(TOPIC, 1)
         broker.scripts[8].append(lambda version, request: broker.commit(request, STALE_MEMBER_EPOCH))
-        core.commit_async({taken: 1, kept: 1}, callback=lambda error, at: told.append((error, list(at))))
+        core.commit_async({taken: 1, kept: 1}, callback=lambda error, at: reported.append((error, list(at))))
         await world.runtime.sleep_ms(1)
         only = ResponseTopicPartitions(topic_id=topic_id(TOPIC), partitions=[kept.partition])
 
@@ -211,13 +211,13 @@ def test_a_position_is_not_committed_when_its_partition_was_taken_away_meanwhile
         await core.poll(10_000)
         assert core.assignment() == [kept]
         await core.poll(5000)
-        core.commit_async({kept: 1}, callback=lambda error, at: told.append((error, list(at))))
+        core.commit_async({kept: 1}, callback=lambda error, at: reported.append((error, list(at))))
         await core.poll(5000)
-        assert told[1] == (None, [kept])
+        assert reported[1] == (None, [kept])
         await core.close()
 
     run(body, broker)
-    [(error, _), _] = told
+    [(error, _), _] = reported
     assert isinstance(error, GroupFencedError)
     assert f"{TOPIC}-0" in str(error)
     partitions = [[one.partition_index for one in request.topics[0].partitions] for request in broker.asked(8)]

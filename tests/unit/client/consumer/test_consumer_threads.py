@@ -12,7 +12,7 @@ import pytest
 import fencepost
 from fencepost.errors import ClosedError, UsageError, WakeupError
 
-PLACE = fencepost.TopicPartition("t", 0)
+PARTITION = fencepost.TopicPartition("t", 0)
 LONG_MS = 600_000
 
 
@@ -24,7 +24,7 @@ def consumer() -> Iterator[fencepost.Consumer]:
                 producer.send("t", b"%d" % number, partition=0)
             producer.flush()
         with fencepost.Consumer(broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest") as one:
-            one.assign([PLACE])
+            one.assign([PARTITION])
             yield one
 
 
@@ -35,7 +35,7 @@ class Polling:
         self.outcome: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._consumer = consumer
         assert len(consumer.poll(5000)) == 5
-        consumer.pause([PLACE])
+        consumer.pause([PARTITION])
         self._thread = threading.Thread(target=self._poll)
         self._thread.start()
         while consumer.metrics()["polls_total"] < 2:  # looking is for everybody
@@ -59,9 +59,9 @@ CALLS: dict[str, Callable[[fencepost.Consumer], object]] = {
     "poll_columns": lambda consumer: consumer.poll_columns(LONG_MS),
     "commit": lambda consumer: consumer.commit(),
     "commit_async": lambda consumer: consumer.commit_async(),
-    "seek": lambda consumer: consumer.seek(PLACE, 0),
+    "seek": lambda consumer: consumer.seek(PARTITION, 0),
     "seek_to_end": lambda consumer: consumer.seek_to_end(),
-    "pause": lambda consumer: consumer.pause([PLACE]),
+    "pause": lambda consumer: consumer.pause([PARTITION]),
     "assign": lambda consumer: consumer.assign([]),
     "subscribe": lambda consumer: consumer.subscribe(["t"]),
     "unsubscribe": lambda consumer: consumer.unsubscribe(),
@@ -74,8 +74,8 @@ def test_a_second_thread_is_refused(consumer: fencepost.Consumer, call: Callable
     polling = Polling(consumer)
     with pytest.raises(UsageError, match="another thread is using this consumer"):
         call(consumer)
-    assert consumer.assignment() == [PLACE]
-    assert consumer.positions()[PLACE].offset == 5
+    assert consumer.assignment() == [PARTITION]
+    assert consumer.positions()[PARTITION].offset == 5
     consumer.wakeup()
     assert isinstance(polling.end(), WakeupError)
     consumer.commit()  # one after the other is fine
@@ -94,8 +94,8 @@ def test_callbacks_may_call_in_the_thread_that_polls(consumer: fencepost.Consume
 
     class Listener(fencepost.RebalanceListener):
         def on_partitions_assigned(self, partitions: list[fencepost.TopicPartition]) -> None:
-            consumer.seek(PLACE, 3)
-            consumer.commit({PLACE: 3})
+            consumer.seek(PARTITION, 3)
+            consumer.commit({PARTITION: 3})
             committed.append(partitions)
 
         def on_partitions_revoked(self, partitions: list[fencepost.TopicPartition]) -> None:
@@ -108,9 +108,9 @@ def test_callbacks_may_call_in_the_thread_that_polls(consumer: fencepost.Consume
     while len(values) < 2:
         values += [record.value for record in consumer.poll(1000)]
     assert values == [b"3", b"4"]
-    assert committed == [[PLACE]]
+    assert committed == [[PARTITION]]
     consumer.close()
-    assert committed == [[PLACE], [PLACE]]
+    assert committed == [[PARTITION], [PARTITION]]
 
 
 class Interrupting(queue.SimpleQueue):  # type: ignore[type-arg]
@@ -138,9 +138,9 @@ def test_what_an_interrupted_poll_had_comes_again(
     with pytest.raises(error):
         getattr(consumer, method)(LONG_MS)
     assert not Interrupting.strikes
-    assert consumer.positions()[PLACE].offset == 0
+    assert consumer.positions()[PARTITION].offset == 0
     assert [record.value for record in consumer.poll(5000)] == [b"0", b"1", b"2", b"3", b"4"]
-    assert consumer.positions()[PLACE].offset == 5
+    assert consumer.positions()[PARTITION].offset == 5
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
@@ -160,6 +160,6 @@ def test_what_records_were_being_made_of_comes_again(
         with pytest.raises(error):
             getattr(consumer, method)(LONG_MS)
     assert makers == [threading.current_thread()], "the thread that receives goes on meanwhile"
-    assert consumer.positions()[PLACE].offset == 0
+    assert consumer.positions()[PARTITION].offset == 0
     assert [record.value for record in consumer.poll(5000)] == [b"0", b"1", b"2", b"3", b"4"]
-    assert consumer.position(PLACE) == 5
+    assert consumer.position(PARTITION) == 5

@@ -12,7 +12,7 @@ from fencepost.errors import (
 from fencepost.protocol.fetch_wire import FetchPartitionResult, FetchResponse, FetchTopicResult
 from tests.unit.client.scripted import World, run, topic_id
 from tests.unit.client.scripted_consumer import (
-    PLACE,
+    PARTITION,
     TOPIC,
     ScriptedConsumerBroker,
     consumer_of,
@@ -40,8 +40,8 @@ def test_a_position_out_of_the_log_is_told_without_a_rule() -> None:
 
     async def body(world: World) -> None:
         core = consumer_of(world, auto_offset_reset="none")
-        await core.assign([PLACE])
-        core.seek(PLACE, 7)
+        await core.assign([PARTITION])
+        core.seek(PARTITION, 7)
         refused = FetchTopicResult(None, topic_id(TOPIC), [FetchPartitionResult(0, error_code=1)])
         broker.scripts[1].append(lambda version, request: FetchResponse([refused]))
         with pytest.raises(OffsetOutOfRangeError):

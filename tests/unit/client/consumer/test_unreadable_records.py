@@ -59,9 +59,9 @@ def fill(broker: fencepost.Broker) -> None:
     """Batches of three records each, in both topics: 0 1 2, 3 4 5, 6 7 8."""
     with fencepost.Producer(broker.bootstrap_servers) as producer:
         for first in range(0, 3 * PER_BATCH, PER_BATCH):
-            for place in (BAD, GOOD):
+            for partition in (BAD, GOOD):
                 for number in range(first, first + PER_BATCH):
-                    producer.send(place.topic, b"%d" % number, partition=0)
+                    producer.send(partition.topic, b"%d" % number, partition=0)
             producer.flush()
 
 

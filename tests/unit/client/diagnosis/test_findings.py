@@ -80,12 +80,12 @@ def producer(producer_id: int = 7, start: int = 6, written_ms: int = NOW_MS - 10
 def transaction(
     name: str = "pay",
     age_ms: int = 70_000,
-    *places: TopicPartition,
+    *partitions: TopicPartition,
     state: str = "Ongoing",
     timeout_ms: int = 900_000,
     producer_id: int = 7,
 ) -> dict[str, TransactionDescription]:
-    at = places or (AT,)
+    at = partitions or (AT,)
     return {name: TransactionDescription(name, 0, state, producer_id, 0, timeout_ms, NOW_MS - age_ms, at)}
 
 

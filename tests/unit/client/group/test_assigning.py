@@ -24,23 +24,26 @@ MEMBERS = {"a": Subscription(["t"]), "b": Subscription(["t", "u"])}
 COUNTS = {"t": 2, "u": 1}
 
 
-def places(topic: str, *numbers: int) -> list[TopicPartition]:
+def partitions_of(topic: str, *numbers: int) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in numbers]
 
 
-WHOLE = {"a": Assignment(places("t", 0), b"data"), "b": Assignment(places("t", 1) + places("u", 0))}
+WHOLE = {
+    "a": Assignment(partitions_of("t", 0), b"data"),
+    "b": Assignment(partitions_of("t", 1) + partitions_of("u", 0)),
+}
 
 UNUSABLE: dict[str, tuple[Any, str]] = {
     "no dict": (None, "NoneType instead of a dict"),
     "a stranger": ({**WHOLE, "c": Assignment()}, "'c' is no member of the group, whose members are a, b"),
-    "no Assignment": ({"a": places("t", 0)}, "instead of an Assignment"),
+    "no Assignment": ({"a": partitions_of("t", 0)}, "instead of an Assignment"),
     "data that is no bytes": ({"a": Assignment([], "data")}, "user data of 'a' is str instead of bytes"),  # type: ignore[arg-type]
     "no partition": ({"a": Assignment(["t-0"])}, "'t-0', which is no (topic, partition)"),  # type: ignore[list-item]
-    "twice": ({**WHOLE, "a": Assignment(places("t", 0, 1))}, "t-1 is assigned twice, to 'a' and 'b'"),
-    "twice to one": ({"a": Assignment(places("t", 0, 0))}, "t-0 is assigned twice, to 'a' and 'a'"),
-    "not subscribed": ({"a": Assignment(places("u", 0))}, "'a' gets u-0 and does not subscribe to 'u'"),
-    "beyond the end": ({"a": Assignment(places("t", 2))}, "'a' gets t-2, and 't' has 2 partitions"),
-    "below": ({"a": Assignment(places("t", -1))}, "'a' gets t--1, and 't' has 2 partitions"),
+    "twice": ({**WHOLE, "a": Assignment(partitions_of("t", 0, 1))}, "t-1 is assigned twice, to 'a' and 'b'"),
+    "twice to one": ({"a": Assignment(partitions_of("t", 0, 0))}, "t-0 is assigned twice, to 'a' and 'a'"),
+    "not subscribed": ({"a": Assignment(partitions_of("u", 0))}, "'a' gets u-0 and does not subscribe to 'u'"),
+    "beyond the end": ({"a": Assignment(partitions_of("t", 2))}, "'a' gets t-2, and 't' has 2 partitions"),
+    "below": ({"a": Assignment(partitions_of("t", -1))}, "'a' gets t--1, and 't' has 2 partitions"),
 }
 
 
@@ -54,18 +57,18 @@ def test_an_assignment_that_cannot_be_used_is_refused(kind: str) -> None:
 def test_plain_pairs_and_missing_members_are_accepted() -> None:
     pairs: Any = (("t", 1),)
     assert checked_assignments(MEMBERS, COUNTS, {"a": Assignment(pairs)}) == {
-        "a": Assignment(places("t", 1)),
+        "a": Assignment(partitions_of("t", 1)),
         "b": Assignment(),
     }
     assert checked_assignments(MEMBERS, COUNTS, WHOLE) == WHOLE
 
 
 def test_partitions_without_a_member_are_found() -> None:
-    some = {"a": Assignment(places("t", 1)), "b": Assignment()}
+    some = {"a": Assignment(partitions_of("t", 1)), "b": Assignment()}
     assert unassigned(MEMBERS, COUNTS, WHOLE, cooperative=False) == []
-    assert unassigned(MEMBERS, COUNTS, some, cooperative=False) == places("t", 0) + places("u", 0)
-    owning = {**MEMBERS, "b": MEMBERS["b"]._replace(owned=places("t", 0))}
-    assert unassigned(owning, COUNTS, some, cooperative=True) == places("u", 0)
+    assert unassigned(MEMBERS, COUNTS, some, cooperative=False) == partitions_of("t", 0) + partitions_of("u", 0)
+    owning = {**MEMBERS, "b": MEMBERS["b"]._replace(owned=partitions_of("t", 0))}
+    assert unassigned(owning, COUNTS, some, cooperative=True) == partitions_of("u", 0)
 
 
 partitions = st.builds(TopicPartition, st.sampled_from(["t", "u"]), st.integers(0, 1))
@@ -196,7 +199,7 @@ def test_a_slow_assignor_is_named_once(caplog: pytest.LogCaptureFixture, monkeyp
 
 def test_partitions_without_a_member_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
-        found = assignors(world, Custom(lambda: {"a": Assignment(places("t", 0))}))
+        found = assignors(world, Custom(lambda: {"a": Assignment(partitions_of("t", 0))}))
         await found.assign("custom", MEMBERS, {"t": 8})
 
     run(body)

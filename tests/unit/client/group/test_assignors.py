@@ -34,7 +34,7 @@ from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.errors import ConfigurationError, ProtocolError
 
 
-def places(topic: str, *numbers: int) -> list[TopicPartition]:
+def partitions_of(topic: str, *numbers: int) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in numbers]
 
 
@@ -69,22 +69,22 @@ def cooperative_sticky_assignor(wanted: Members, counts: dict[str, int]) -> Shar
 def test_range_as_documented() -> None:
     """RangeAssignor's javadoc: two consumers, two topics of three partitions."""
     assert range_assignor(members(C0=["t0", "t1"], C1=["t0", "t1"]), {"t0": 3, "t1": 3}) == {
-        "C0": places("t0", 0, 1) + places("t1", 0, 1),
-        "C1": places("t0", 2) + places("t1", 2),
+        "C0": partitions_of("t0", 0, 1) + partitions_of("t1", 0, 1),
+        "C1": partitions_of("t0", 2) + partitions_of("t1", 2),
     }
 
 
 def test_round_robin_as_documented() -> None:
     """RoundRobinAssignor's javadoc, both examples."""
     assert round_robin_assignor(members(C0=["t0", "t1"], C1=["t0", "t1"]), {"t0": 3, "t1": 3}) == {
-        "C0": places("t0", 0, 2) + places("t1", 1),
-        "C1": places("t0", 1) + places("t1", 0, 2),
+        "C0": partitions_of("t0", 0, 2) + partitions_of("t1", 1),
+        "C1": partitions_of("t0", 1) + partitions_of("t1", 0, 2),
     }
     unequal = members(C0=["t0"], C1=["t0", "t1"], C2=["t0", "t1", "t2"])
     assert round_robin_assignor(unequal, {"t0": 1, "t1": 2, "t2": 3}) == {
-        "C0": places("t0", 0),
-        "C1": places("t1", 0),
-        "C2": places("t1", 1) + places("t2", 0, 1, 2),
+        "C0": partitions_of("t0", 0),
+        "C1": partitions_of("t1", 0),
+        "C2": partitions_of("t1", 1) + partitions_of("t2", 0, 1, 2),
     }
 
 
@@ -96,9 +96,9 @@ def test_static_members_keep_their_order_whatever_their_member_ids() -> None:
         "mm": Subscription(["t"]),
     }
     assert range_assignor(wanted, {"t": 3}) == {
-        "zz-after-restart": places("t", 0),
-        "aa": places("t", 1),
-        "mm": places("t", 2),
+        "zz-after-restart": partitions_of("t", 0),
+        "aa": partitions_of("t", 1),
+        "mm": partitions_of("t", 2),
     }
 
 
@@ -123,38 +123,40 @@ def test_sticky_as_documented_with_different_subscriptions() -> None:
     counts = {"t0": 1, "t1": 2, "t2": 3}
     wanted = members(C0=["t0"], C1=["t0", "t1"], C2=["t0", "t1", "t2"])
     first = sticky_assignor(wanted, counts)
-    assert first == {"C0": places("t0", 0), "C1": places("t1", 0, 1), "C2": places("t2", 0, 1, 2)}
+    assert first == {"C0": partitions_of("t0", 0), "C1": partitions_of("t1", 0, 1), "C2": partitions_of("t2", 0, 1, 2)}
     left = {member: wanted[member] for member in ("C1", "C2")}
     assert sticky_assignor(holding(left, first), counts) == {
-        "C1": places("t0", 0) + places("t1", 0, 1),
-        "C2": places("t2", 0, 1, 2),
+        "C1": partitions_of("t0", 0) + partitions_of("t1", 0, 1),
+        "C2": partitions_of("t2", 0, 1, 2),
     }
 
 
 def test_a_moving_partition_is_given_to_nobody_until_it_is_given_up() -> None:
     """KIP-429: two rebalances."""
     wanted = members(a=["t"], b=["t"])
-    held = {"a": places("t", 0, 1, 2, 3)}
+    held = {"a": partitions_of("t", 0, 1, 2, 3)}
     first = cooperative_sticky_assignor(holding(wanted, held), {"t": 4})
     assert (len(first["a"]), first["b"]) == (2, [])
     second = cooperative_sticky_assignor(holding(wanted, {"a": first["a"], "b": []}, 6), {"t": 4})
     assert second["a"] == first["a"]
-    assert sorted(second["a"] + second["b"]) == places("t", 0, 1, 2, 3)
+    assert sorted(second["a"] + second["b"]) == partitions_of("t", 0, 1, 2, 3)
 
 
 def test_who_was_away_does_not_get_back_what_moved_on() -> None:
     """A member that missed a rebalance claims what another has since: the later generation keeps it (KIP-341)."""
     wanted = {
-        "new": Subscription(["t"], places("t", 0, 1), 7),
-        "zombie": Subscription(["t"], places("t", 0, 1, 2), 6),
+        "new": Subscription(["t"], partitions_of("t", 0, 1), 7),
+        "zombie": Subscription(["t"], partitions_of("t", 0, 1, 2), 6),
     }
     assigned = cooperative_sticky_assignor(wanted, {"t": 4})
-    assert set(places("t", 0, 1)) == set(assigned["new"])
+    assert set(partitions_of("t", 0, 1)) == set(assigned["new"])
 
 
 def test_two_claims_of_one_generation_cancel_each_other() -> None:
-    wanted = {"a": Subscription(["t"], places("t", 0), 3), "b": Subscription(["t"], places("t", 0), 3)}
-    assigned = sticky_assignor(holding(members(a=["t"], b=["t"]), {"a": places("t", 0), "b": places("t", 0)}), {"t": 1})
+    wanted = {"a": Subscription(["t"], partitions_of("t", 0), 3), "b": Subscription(["t"], partitions_of("t", 0), 3)}
+    assigned = sticky_assignor(
+        holding(members(a=["t"], b=["t"]), {"a": partitions_of("t", 0), "b": partitions_of("t", 0)}), {"t": 1}
+    )
     assert sorted(len(one) for one in assigned.values()) == [0, 1]
     assert sum(len(one) for one in cooperative_sticky_assignor(wanted, {"t": 1}).values()) == 1
 
@@ -185,7 +187,7 @@ equal_members = st.sets(st.sampled_from([f"m{number}" for number in range(8)]), 
 def check_whole(wanted: dict[str, Subscription], counts: dict[str, int], assigned: Shares) -> None:
     """Every partition of a subscribed topic once, only to subscribers."""
     topics = {topic for one in wanted.values() for topic in one.topics}
-    everything = sorted(one for topic in topics for one in places(topic, *range(counts[topic])))
+    everything = sorted(one for topic in topics for one in partitions_of(topic, *range(counts[topic])))
     assert sorted(one for given in assigned.values() for one in given) == everything
     assert all(one.topic in wanted[member].topics for member, given in assigned.items() for one in given)
 
@@ -255,19 +257,19 @@ def test_cooperative_rebalances_end_and_never_share_a_partition(
 
 def test_protocol_data_is_kafkas() -> None:
     """ConsumerProtocolSubscription v3 and ConsumerProtocolAssignment v0, spelled by hand."""
-    wanted = Subscription(["ab"], places("t", 1), 7, "r", b"u")
+    wanted = Subscription(["ab"], partitions_of("t", 1), 7, "r", b"u")
     topics, data = b"\x00\x00\x00\x01" + b"\x00\x02ab", b"\x00\x00\x00\x01u"
     owned = b"\x00\x00\x00\x01" + b"\x00\x01t" + struct.pack(">ii", 1, 1)
     assert encode_subscription(wanted) == b"\x00\x03" + topics + data + owned + b"\x00\x00\x00\x07" + b"\x00\x01r"
     bare = b"\x00\x03" + topics + b"\xff\xff\xff\xff" + b"\x00\x00\x00\x00" + b"\xff\xff\xff\xff" + b"\xff\xff"
     assert encode_subscription(Subscription(["ab"])) == bare
     expected = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x01t" + struct.pack(">iii", 2, 0, 5) + b"\xff\xff\xff\xff"
-    assert encode_assignment(Assignment(places("t", 0, 5))) == expected
-    assert encode_assignment(Assignment(places("t", 0, 5), b"u")) == expected[:-4] + b"\x00\x00\x00\x01u"
+    assert encode_assignment(Assignment(partitions_of("t", 0, 5))) == expected
+    assert encode_assignment(Assignment(partitions_of("t", 0, 5), b"u")) == expected[:-4] + b"\x00\x00\x00\x01u"
 
 
 def test_every_version_of_a_subscription_is_read() -> None:
-    wanted = Subscription(["a", "b"], places("t", 0, 2), 9, "rack", b"data")
+    wanted = Subscription(["a", "b"], partitions_of("t", 0, 2), 9, "rack", b"data")
     whole = encode_subscription(wanted)
     assert decode_subscription(whole) == wanted
     assert decode_subscription(whole + b"more") == wanted
@@ -279,7 +281,7 @@ def test_every_version_of_a_subscription_is_read() -> None:
 
 
 def test_assignments_and_bad_data() -> None:
-    for one in (Assignment(places("a", 1) + places("b", 0)), Assignment(places("a", 1), b"u")):
+    for one in (Assignment(partitions_of("a", 1) + partitions_of("b", 0)), Assignment(partitions_of("a", 1), b"u")):
         assert decode_assignment(encode_assignment(one)) == one
     assert decode_assignment(b"") == Assignment([])
     for bad in (b"\x00\x00\x00\x00\x00\x01\x00", b"\x00\x00\x7f\xff\xff\xff", b"\x00"):
@@ -292,9 +294,9 @@ def test_assignments_and_bad_data() -> None:
 def test_user_data_is_javas() -> None:
     """StickyAssignor's schema (version 1; 0 has no generation) and CooperativeStickyAssignor's, spelled by hand."""
     sticky = b"\x00\x00\x00\x01" + b"\x00\x01t" + struct.pack(">iii", 2, 0, 5) + struct.pack(">i", 3)
-    assert encode_sticky_data(places("t", 0, 5), 3) == sticky
-    assert decode_sticky_data(sticky) == (places("t", 0, 5), 3)
-    assert decode_sticky_data(sticky[:-4]) == (places("t", 0, 5), -1)
+    assert encode_sticky_data(partitions_of("t", 0, 5), 3) == sticky
+    assert decode_sticky_data(sticky) == (partitions_of("t", 0, 5), 3)
+    assert decode_sticky_data(sticky[:-4]) == (partitions_of("t", 0, 5), -1)
     assert decode_sticky_data(None) == decode_sticky_data(b"\x00\x00\x00\x09") == ([], -1)
     assert encode_cooperative_data(7) == b"\x00\x00\x00\x07"
     assert [decode_cooperative_data(data) for data in (b"\x00\x00\x00\x07", b"\x07", None)] == [7, -1, -1]
@@ -306,7 +308,7 @@ def test_assignors_send_their_last_assignment() -> None:
     before = {name: one.subscription_user_data(["t"]) for name, one in found.items()}
     assert before == {"range": None, "sticky": None, "cooperative-sticky": b"\xff\xff\xff\xff"}
     for one in found.values():
-        one.on_assignment(Assignment(places("t", 0, 5)), GroupMetadata("g", 3, "m"))
+        one.on_assignment(Assignment(partitions_of("t", 0, 5)), GroupMetadata("g", 3, "m"))
     after = {name: one.subscription_user_data(["t"]) for name, one in found.items()}
     sticky = b"\x00\x00\x00\x01" + b"\x00\x01t" + struct.pack(">iii", 2, 0, 5) + struct.pack(">i", 3)
     assert after == {"range": None, "sticky": sticky, "cooperative-sticky": b"\x00\x00\x00\x03"}

@@ -13,7 +13,7 @@ import fencepost
 from fencepost.errors import ClusterChangedError, ProduceFailedError
 
 
-class Place:
+class ReplacedBroker:
     """An address, and the brokers that take turns there."""
 
     def __init__(self, first: fencepost.Broker, data_dir: str) -> None:
@@ -40,9 +40,9 @@ class Place:
 
 
 @contextmanager
-def place(data_dir: Any) -> Iterator[Place]:
+def replaced_broker(data_dir: Any) -> Iterator[ReplacedBroker]:
     with_topic = fencepost.Broker(data_dir=str(data_dir)).start()
-    here = Place(with_topic, str(data_dir))
+    here = ReplacedBroker(with_topic, str(data_dir))
     try:
         with fencepost.Admin(here.address) as admin:
             admin.create_topic("t", 1)
@@ -52,7 +52,7 @@ def place(data_dir: Any) -> Iterator[Place]:
 
 
 def test_a_producer_ends(tmp_path: Any) -> None:
-    with place(tmp_path) as here, fencepost.Producer(here.address) as producer:
+    with replaced_broker(tmp_path) as here, fencepost.Producer(here.address) as producer:
         producer.send("t", b"before").result(60)
         here.another()
         failed = producer.send("t", b"after").exception(60)
@@ -64,7 +64,7 @@ def test_a_producer_ends(tmp_path: Any) -> None:
 
 
 def test_a_transaction_ends(tmp_path: Any) -> None:
-    with place(tmp_path) as here, fencepost.Producer(here.address, transactional_id="x") as producer:
+    with replaced_broker(tmp_path) as here, fencepost.Producer(here.address, transactional_id="x") as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("t", b"before").result(60)
@@ -81,7 +81,7 @@ def test_a_consumer_is_told_by_poll(tmp_path: Any, group_protocol: str | None) -
     settings: dict[str, Any] = {"auto_offset_reset": "earliest"}
     if group_protocol is not None:
         settings |= {"group_id": "g", "group_protocol": group_protocol}
-    with place(tmp_path) as here, fencepost.Consumer(here.address, **settings) as consumer:
+    with replaced_broker(tmp_path) as here, fencepost.Consumer(here.address, **settings) as consumer:
         with fencepost.Producer(here.address) as producer:
             producer.send("t", b"v")
         if group_protocol is None:
@@ -98,7 +98,7 @@ def test_a_consumer_is_told_by_poll(tmp_path: Any, group_protocol: str | None) -
 
 
 def test_an_admin_client_is_told_and_goes_on_when_its_cluster_is_back(tmp_path: Any) -> None:
-    with place(tmp_path) as here, fencepost.Admin(here.address) as admin:
+    with replaced_broker(tmp_path) as here, fencepost.Admin(here.address) as admin:
         before = admin.describe_cluster().cluster_id
         here.another()
         for _ in range(2):
@@ -110,19 +110,19 @@ def test_an_admin_client_is_told_and_goes_on_when_its_cluster_is_back(tmp_path: 
 
 
 def test_with_asyncio(tmp_path: Any) -> None:
-    async def main(here: Place) -> None:
+    async def main(here: ReplacedBroker) -> None:
         async with fencepost.AsyncAdmin(here.address) as admin:
             await admin.list_topics()
             await asyncio.to_thread(here.another)
             with pytest.raises(ClusterChangedError):
                 await admin.list_topics()
 
-    with place(tmp_path) as here:
+    with replaced_broker(tmp_path) as here:
         asyncio.run(main(here))
 
 
 def test_a_restart_of_the_same_cluster_is_none(tmp_path: Any) -> None:
-    with place(tmp_path) as here, fencepost.Producer(here.address) as producer:
+    with replaced_broker(tmp_path) as here, fencepost.Producer(here.address) as producer:
         producer.send("t", b"before").result(60)
         here.the_first()
         assert producer.send("t", b"after").result(60).offset == 1

@@ -195,9 +195,9 @@ def test_twenty_thousand_partitions_do_not_fill_the_log(caplog: pytest.LogCaptur
     for clock[0] in range(0, 40_001, 1_000):
         for subject in subjects:
             errors.record(subject, DisconnectedError("no connection"))
-    told = warnings(caplog)
+    reported = warnings(caplog)
     windows = 5  # of ten seconds, begun by then
-    assert len([one for one in told if one.startswith("sending to")]) == windows * MOST_LINES
-    assert told.count("further failures of this client are counted, and not logged for 10 s") == windows
-    assert f"{10 * (5_000 - MOST_LINES)} further failures were not logged; 5000 subjects are in trouble now" in told
-    assert len(told) < windows * (MOST_LINES + 3)
+    assert len([one for one in reported if one.startswith("sending to")]) == windows * MOST_LINES
+    assert reported.count("further failures of this client are counted, and not logged for 10 s") == windows
+    assert f"{10 * (5_000 - MOST_LINES)} further failures were not logged; 5000 subjects are in trouble now" in reported
+    assert len(reported) < windows * (MOST_LINES + 3)

@@ -136,10 +136,10 @@ def test_connecting_goes_on_when_a_short_call_is_over() -> None:
 def test_a_timeout_names_its_cause_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-    with fencepost.Producer(address, max_block_ms=300) as producer, pytest.raises(ProduceFailedError) as told:
+    with fencepost.Producer(address, max_block_ms=300) as producer, pytest.raises(ProduceFailedError) as reported:
         producer.send("t", b"a").result(WAIT_S)
-    assert str(told.value).count("time is up") == 1
-    assert f"topic 't': time is up; the last error: cannot connect to {address}" in str(told.value)
+    assert str(reported.value).count("time is up") == 1
+    assert f"topic 't': time is up; the last error: cannot connect to {address}" in str(reported.value)
 
 
 def _with_id(settings: dict[str, Any]) -> object:

@@ -19,7 +19,7 @@ from fencepost.protocol.messages.create_topics import CreatableTopicResult, Crea
 from fencepost.protocol.messages.metadata import MetadataResponse
 from tests.unit.client.scripted import ScriptedBroker, World, run, topic_id
 from tests.unit.client.scripted_consumer import (
-    PLACE,
+    PARTITION,
     TOPIC,
     ScriptedConsumerBroker,
     consumer_of,
@@ -31,7 +31,7 @@ STORAGE_ERROR, NOT_LEADER, NOT_AVAILABLE, UNKNOWN_MEMBER, LOADING, UNRELEASED = 
 LASTS_MS = 5_000
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+def reported(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(one.levelname, one.getMessage()) for one in caplog.records if one.levelno >= logging.INFO]
 
 
@@ -50,8 +50,8 @@ async def refused_for_a_while(
 
 def expect(caplog: pytest.LogCaptureFixture, what: str, reason: str) -> None:
     """One warning that names both, and a word when it is over."""
-    lines = [line for line in told(caplog) if line[1].startswith(what)]
-    assert [level for level, _ in lines] == ["WARNING", "INFO"], told(caplog)
+    lines = [line for line in reported(caplog) if line[1].startswith(what)]
+    assert [level for level, _ in lines] == ["WARNING", "INFO"], reported(caplog)
     assert reason in lines[0][1]
     assert "works again after" in lines[1][1]
 
@@ -83,7 +83,7 @@ def test_offsets_that_an_administrator_asks_for(caplog: pytest.LogCaptureFixture
 
     async def body(world: World) -> None:
         admin = AdminCore(world.cluster())
-        await refused_for_a_while(world, 2, no_offsets, lambda: admin.list_offsets({PLACE: EARLIEST}))
+        await refused_for_a_while(world, 2, no_offsets, lambda: admin.list_offsets({PARTITION: EARLIEST}))
         await admin.close()
 
     run(body, with_records())
@@ -96,7 +96,7 @@ def test_offsets_that_a_broker_leaves_out(caplog: pytest.LogCaptureFixture) -> N
     async def body(world: World) -> None:
         admin = AdminCore(world.cluster())
         nothing = list_offsets.ListOffsetsResponse(topics=[])
-        await refused_for_a_while(world, 2, lambda *_: nothing, lambda: admin.list_offsets({PLACE: EARLIEST}))
+        await refused_for_a_while(world, 2, lambda *_: nothing, lambda: admin.list_offsets({PARTITION: EARLIEST}))
         await admin.close()
 
     run(body, with_records())
@@ -115,7 +115,7 @@ def test_a_consumer_that_gets_nothing(
 
     async def body(world: World) -> None:
         consumer = consumer_of(world)
-        await consumer.assign([PLACE])
+        await consumer.assign([PARTITION])
         got = await refused_for_a_while(world, api_key, refusal, lambda: values_of(consumer, 2))
         assert got == [b"a", b"b"]
         await consumer.close()
@@ -131,7 +131,9 @@ def test_a_range_that_is_read(caplog: pytest.LogCaptureFixture) -> None:
         cluster = world.cluster()
 
         async def read() -> int:
-            return sum([len(one.columns) async for one in fetch_range(cluster, PLACE, 0, 2, FetchSettings(), 30_000)])
+            return sum(
+                [len(one.columns) async for one in fetch_range(cluster, PARTITION, 0, 2, FetchSettings(), 30_000)]
+            )
 
         assert await refused_for_a_while(world, 1, no_records, read) == 2
         cluster.close()
@@ -145,7 +147,7 @@ def test_a_broker_that_does_not_answer_fetches(caplog: pytest.LogCaptureFixture)
 
     async def body(world: World) -> None:
         consumer = consumer_of(world, request_timeout_ms=1_000)
-        await consumer.assign([PLACE])
+        await consumer.assign([PARTITION])
         world.broker.scripts[1] += [lambda *_: None] * 2
         assert await values_of(consumer, 2) == [b"a", b"b"]
         await consumer.close()
@@ -157,14 +159,14 @@ def test_a_broker_that_does_not_answer_fetches(caplog: pytest.LogCaptureFixture)
 def test_a_fetch_that_the_consumer_itself_cuts_short_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         consumer = consumer_of(world)
-        await consumer.assign([PLACE])
+        await consumer.assign([PARTITION])
         await values_of(consumer, 2)
         assert await consumer.poll(0) == []  # the next fetch is on its way
         await consumer.close()
         await world.runtime.sleep_ms(1_000)
 
     run(body, with_records())
-    assert told(caplog) == []
+    assert reported(caplog) == []
 
 
 class SilentOnce(ScriptedConsumerBroker):
@@ -199,7 +201,7 @@ def test_a_position_that_cannot_be_checked(caplog: pytest.LogCaptureFixture) -> 
     async def body(world: World) -> None:
         assert isinstance(world.broker, ScriptedConsumerBroker)
         consumer = consumer_of(world)
-        await consumer.assign([PLACE])
+        await consumer.assign([PARTITION])
         assert await values_of(consumer, 2) == [b"a", b"b"]
         world.broker.leader_epoch = 1
         world.broker.log.append((2, 1, [b"c"]))

@@ -56,10 +56,10 @@ def test_a_chunk_without_keys_has_none() -> None:
 def test_a_chunk_grows_when_records_are_smaller_than_its_first() -> None:
     target = accumulator(chunk_bytes=400)
     chunk, _ = add(target, b"x" * 200)
-    places = len(chunk.values)
+    capacity = len(chunk.values)
     rows = [add(target, b"", None if number else b"k") for number in range(8)]
     assert [index for _, index in rows] == list(range(1, 9))
-    assert places < chunk.rows == 9
+    assert capacity < chunk.rows == 9
     target.close_all()
     assert (chunk.values, chunk.keys) == ([b"x" * 200, *[b""] * 8], [None, b"k", *[None] * 7])
     assert chunk.bytes == 200 + 9 * 21 + 1
@@ -95,12 +95,12 @@ def test_a_value_that_reads_like_a_hole_is_none() -> None:
 
 
 def test_the_sender_is_told_when_a_chunk_opens_and_when_it_is_full() -> None:
-    told: list[int] = []
-    target = accumulator(lambda: told.append(1), chunk_bytes=100)
+    reported: list[int] = []
+    target = accumulator(lambda: reported.append(1), chunk_bytes=100)
     counts = []
     for _ in range(5):
         add(target, b"x" * 19)  # 40 bytes with the overhead
-        counts.append(len(told))
+        counts.append(len(reported))
     assert counts == [1, 1, 2, 3, 3]
     assert [len(chunk.values) for chunk in target.closed] == [3]
 
@@ -156,8 +156,8 @@ def test_a_topic_is_text_and_a_partition_a_number() -> None:
 
 def test_what_is_refused_leaves_no_chunk_that_nobody_was_told_of() -> None:
     """The next record would open no chunk, and the sender would not hear of it."""
-    told: list[int] = []
-    target = accumulator(lambda: told.append(1))
+    reported: list[int] = []
+    target = accumulator(lambda: reported.append(1))
     refused: list[tuple[type[Exception], dict[str, Any]]] = [
         (TypeError, {"partition": "0"}),
         (TypeError, {"timestamp_ms": 1.5}),
@@ -176,14 +176,14 @@ def test_what_is_refused_leaves_no_chunk_that_nobody_was_told_of() -> None:
         with pytest.raises(RecordRejectedError, match="cannot be written in UTF-8"):
             target.append_table(topic, object(), 1)
     target.close_all()
-    assert (target.open, list(target.closed), told) == ({}, [], [])
+    assert (target.open, list(target.closed), reported) == ({}, [], [])
     add(target, b"v", timestamp_ms=2**63 - 1, headers={"\U0001f600": None})
-    assert told == [1]
+    assert reported == [1]
 
 
 def test_an_interrupted_first_record_leaves_no_empty_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[int] = []
-    target = accumulator(lambda: told.append(1))
+    reported: list[int] = []
+    target = accumulator(lambda: reported.append(1))
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -192,11 +192,11 @@ def test_an_interrupted_first_record_leaves_no_empty_chunk(monkeypatch: pytest.M
         patch.setattr(Chunk, "put", interrupt)
         with pytest.raises(KeyboardInterrupt):
             add(target, b"v", partition=0)
-    assert told == [1]  # or the chunk would stay, and give its time to the records that come later
+    assert reported == [1]  # or the chunk would stay, and give its time to the records that come later
     target.close_all()
     assert list(target.closed) == []
     add(target, b"v")
-    assert told == [1, 1]
+    assert reported == [1, 1]
 
 
 class Interruption:
@@ -246,7 +246,7 @@ def interrupted_at(line: int) -> bool:
     assert values == sorted(values, key=(b"0", b"1", b"2", b"3", b"table", b"4", b"5").index)
     assert len(set(values)) == len(values)
     assert set(taken) <= set(values) <= {*taken, lost}
-    assert all(place == dict(found)[value] for value, place in taken.items())
+    assert all(position == dict(found)[value] for value, position in taken.items())
     assert all(not chunk.keys or len(chunk.keys) == len(chunk.values) for chunk in closed)
     for chunk in closed:
         target.released(chunk)

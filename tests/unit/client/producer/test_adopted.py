@@ -107,7 +107,10 @@ def test_keys_go_where_librdkafka_would_send_them() -> None:
 
 def test_keys_may_be_ignored() -> None:
     chunk = pa.record_batch({"key": [f"k{n}" for n in range(50)], "value": [b"v"] * 50})
-    assert len({place for _, place, *_ in rows_of(written(chunk, partitions=5, partitioner_ignore_keys=True))}) == 1
+    assert (
+        len({partition for _, partition, *_ in rows_of(written(chunk, partitions=5, partitioner_ignore_keys=True))})
+        == 1
+    )
 
 
 def test_a_named_partition_wins() -> None:
@@ -148,7 +151,7 @@ def test_timestamps_and_headers_are_kept() -> None:
 def test_the_first_refusal_ends_it(code: ErrorCode, words: str) -> None:
     broker = ScriptedBroker(partitions=2)
     broker.refuse_produce(code)
-    told: list[KafkaError] = []
+    reported: list[KafkaError] = []
 
     async def main(world: World) -> None:
         producer = adopted(world)
@@ -156,7 +159,7 @@ def test_the_first_refusal_ends_it(code: ErrorCode, words: str) -> None:
         await producer.send("t", chunk)
         with pytest.raises(KafkaError, match=words) as first:
             await producer.flush()
-        told.append(first.value)
+        reported.append(first.value)
         requests = len(broker.asked(0))
         with pytest.raises(KafkaError) as second:
             await producer.send("t", chunk)
@@ -165,7 +168,7 @@ def test_the_first_refusal_ends_it(code: ErrorCode, words: str) -> None:
         assert len(broker.asked(0)) == requests
 
     run(main, broker)
-    assert told[0].code == code
+    assert reported[0].code == code
 
 
 def test_what_the_broker_refuses_is_named_when_time_runs_out() -> None:

@@ -95,26 +95,26 @@ def test_callbacks_run_in_the_order_of_completion_and_before_flush_returns(broke
 def test_close_returns_when_callbacks_and_interceptors_are_through(
     broker: fencepost.Broker, timeout_ms: int | None
 ) -> None:
-    told: list[KafkaError | None] = []
+    reported: list[KafkaError | None] = []
     acknowledged: list[int] = []
     watching = Acknowledged(lambda: acknowledged.append(1))
     producer = fencepost.Producer(broker.bootstrap_servers, linger_ms=60_000, interceptors=[watching])
     for _ in range(10):
-        producer.send("t", b"v", on_delivery=lambda error, at: told.append(error))
+        producer.send("t", b"v", on_delivery=lambda error, at: reported.append(error))
     producer.close(timeout_ms)
-    assert len(told) == len(acknowledged) == 10
+    assert len(reported) == len(acknowledged) == 10
     assert watching.closed_in == "fencepost-callbacks"
-    assert all(isinstance(error, ProduceFailedError) == (timeout_ms == 0) for error in told)
+    assert all(isinstance(error, ProduceFailedError) == (timeout_ms == 0) for error in reported)
 
 
 def test_an_abort_returns_when_the_callbacks_are_through(broker: fencepost.Broker) -> None:
-    told: list[KafkaError | None] = []
+    reported: list[KafkaError | None] = []
     with fencepost.Producer(broker.bootstrap_servers, transactional_id="abort", linger_ms=60_000) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send("t", b"v", on_delivery=lambda error, at: told.append(error))
+        producer.send("t", b"v", on_delivery=lambda error, at: reported.append(error))
         producer.abort_transaction()
-        assert len(told) == 1
+        assert len(reported) == 1
 
 
 def test_close_does_not_wait_for_ever_for_a_callback(
@@ -214,9 +214,9 @@ def test_a_slow_function_is_named_once(broker: fencepost.Broker, kind: str, capl
     with fencepost.Producer(broker.bootstrap_servers, **settings) as producer:
         for _ in range(3):
             producer.send("t", b"v", on_delivery=slow if kind == "delivery callback" else None)
-    told = [one for one in caplog.records if one.levelno == logging.WARNING and "took" in one.getMessage()]
-    assert len(told) == 1
-    words = told[0].getMessage()
+    reported = [one for one in caplog.records if one.levelno == logging.WARNING and "took" in one.getMessage()]
+    assert len(reported) == 1
+    words = reported[0].getMessage()
     assert words.startswith("producer 'orders': ") and kind in words and " ms" in words
     assert ("on_acknowledgement" if kind == "interceptor" else "test_callbacks.slow") in words
     assert __file__ in words
@@ -268,33 +268,33 @@ def test_the_thread_ends_with_the_producer(broker: fencepost.Broker) -> None:
 
 
 def test_a_default_callback_gets_the_records_without_their_own(broker: fencepost.Broker) -> None:
-    told: list[tuple[str, KafkaError | None, RecordMetadata | None]] = []
+    reported: list[tuple[str, KafkaError | None, RecordMetadata | None]] = []
     settings = {
         "bootstrap.servers": broker.bootstrap_servers,
         "max.request.size": 1000,
-        "on_delivery": lambda error, metadata: told.append(("default", error, metadata)),
+        "on_delivery": lambda error, metadata: reported.append(("default", error, metadata)),
     }
     with fencepost.Producer.from_config(settings) as producer:
         delivery = producer.send("default-callback", b"first")
         producer.send(
-            "default-callback", b"second", on_delivery=lambda error, metadata: told.append(("own", error, metadata))
+            "default-callback", b"second", on_delivery=lambda error, metadata: reported.append(("own", error, metadata))
         )
         producer.flush(WAIT_S * 1000)
-    assert [name for name, _, _ in told] == ["default", "own"]
-    assert told[0][1:] == (None, delivery.result(WAIT_S))
+    assert [name for name, _, _ in reported] == ["default", "own"]
+    assert reported[0][1:] == (None, delivery.result(WAIT_S))
 
 
 def test_a_default_callback_of_an_async_producer(broker: fencepost.Broker) -> None:
-    told: list[RecordMetadata | None] = []
+    reported: list[RecordMetadata | None] = []
 
     async def main() -> RecordMetadata:
         async with fencepost.AsyncProducer(
-            broker.bootstrap_servers, on_delivery=lambda _, metadata: told.append(metadata)
+            broker.bootstrap_servers, on_delivery=lambda _, metadata: reported.append(metadata)
         ) as producer:
             return await (await producer.send("default-callback-aio", b"v"))
 
     acknowledged = asyncio.run(main())
-    assert told == [acknowledged]
+    assert reported == [acknowledged]
 
 
 def test_a_flush_that_probably_means_seconds_is_named_once(

@@ -185,7 +185,7 @@ def inside(interrupted: str, handler: str, name: str) -> int:
         found = story.found()
         values = [value for value, _ in found]
         assert sorted(values) == sorted(story.told), at
-        assert all(story.told[value] == place for value, place in found), at
+        assert all(story.told[value] == at_row for value, at_row in found), at
         assert (values[0], values[-1]) == (b"0", b"last"), at
         for column, wanted_of in (("partitions", {b"0": 0, b"last": 9}), ("timestamps", {})):
             for value, wanted in wanted_of.items():
@@ -297,22 +297,22 @@ def test_a_handler_that_sends_flushes_or_makes_clients(
 def while_sending(broker: fencepost.Broker, send: str, between: str) -> int:
     SERVERS[:] = [broker.bootstrap_servers]
     topic, at = f"inside-{uuid.uuid4().hex[:8]}", 0
-    told: list[Any] = []
+    reported: list[Any] = []
     with fencepost.Producer(broker.bootstrap_servers, batch_size=1_000, linger_ms=0) as producer:
         producer.send(topic, b"first").result(60)
         while True:
             at += 1
             steps = Steps(at, lambda: IN_BETWEEN[between](producer, topic), CLIENT_FILES, "line")
-            told.append(steps.during(lambda: SENDS[send](producer, topic)))
+            reported.append(steps.during(lambda: SENDS[send](producer, topic)))
             if not steps.struck:
                 break
-        told = [result(60) for result in told]
+        reported = [result(60) for result in reported]
     written = [record.value for record in read_all(broker, topic)]
     assert written.count(b"nested") == at - 1
     assert len(written) == 1 + at + at - 1
-    places = [each[0].base_offset if isinstance(each, list) else each.offset for each in told]
-    assert places == sorted(set(places))
-    assert all((written[place] or b"").startswith(b"x") for place in places)
+    offsets = [each[0].base_offset if isinstance(each, list) else each.offset for each in reported]
+    assert offsets == sorted(set(offsets))
+    assert all((written[at_row] or b"").startswith(b"x") for at_row in offsets)
     return at
 
 

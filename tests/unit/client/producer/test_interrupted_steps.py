@@ -48,7 +48,7 @@ class ByHand:
 
     def __init__(self, broker: fencepost.Broker, step: str) -> None:
         self.topic = f"by-hand-{uuid.uuid4().hex[:8]}"
-        self.place = fencepost.TopicPartition(self.topic, 0)
+        self.partition = fencepost.TopicPartition(self.topic, 0)
         self.committed: list[int] = []
         self.struck = False
         self.note: Any = None
@@ -79,7 +79,7 @@ class ByHand:
         delivery = self._do("send", lambda: producer.send(self.topic, b"%d" % at))
         self._do("flush", producer.flush)
         self._do("result", lambda: delivery.result(60))
-        self._do("offsets", lambda: producer.send_offsets_to_transaction({self.place: at + 1}, self.topic))
+        self._do("offsets", lambda: producer.send_offsets_to_transaction({self.partition: at + 1}, self.topic))
         if self._step in ("prepare", "complete"):
             self.note = self._do("prepare", producer.prepare_transaction)
             self._do("complete", lambda: producer.complete_transaction(self.note))
@@ -137,7 +137,7 @@ def test_the_call_can_be_repeated(broker: fencepost.Broker, step: str) -> None:
 
 def test_an_interrupted_abort_that_found_a_commit_is_followed_by_one_that_tells(broker: fencepost.Broker) -> None:
     topic = f"by-hand-{uuid.uuid4().hex[:8]}"
-    told: list[bytes] = []
+    reported: list[bytes] = []
     with fencepost.Producer(broker.bootstrap_servers, transactional_id=topic, max_block_ms=300) as producer:
         producer.init_transactions()
         for at in range(0, 40, 2):
@@ -151,9 +151,9 @@ def test_an_interrupted_abort_that_found_a_commit_is_followed_by_one_that_tells(
                 assert strikes.struck or isinstance(outcome, KafkaTimeoutError), at
                 with pytest.raises(TransactionCommittedError, match="unanswered or interrupted commit"):
                     abort_until_answered(producer)
-            told.append(b"%d" % at)
+            reported.append(b"%d" % at)
             producer.abort_transaction()
-    assert [record.value for record in read_all(broker, topic)] == told
+    assert [record.value for record in read_all(broker, topic)] == reported
 
 
 def abort_until_answered(producer: fencepost.Producer) -> None:

@@ -39,11 +39,11 @@ def test_retries_count() -> None:
 
 def test_a_callback_is_told_what_the_delivery_tells() -> None:
     async def body(world: World) -> None:
-        producer, told = world.producer(linger_ms=50), list[Any]()
-        sent = producer.append("t", b"v", on_delivery=lambda error, metadata: told.append(metadata))
+        producer, reported = world.producer(linger_ms=50), list[Any]()
+        sent = producer.append("t", b"v", on_delivery=lambda error, metadata: reported.append(metadata))
         outcome = await world.outcome(sent)
-        assert told == [outcome]
-        assert type(told[0]) is RecordMetadata
+        assert reported == [outcome]
+        assert type(reported[0]) is RecordMetadata
         await world.runtime.sleep_ms(1_000)
         assert await world.outcome(sent) == outcome  # it is that of the response, whenever somebody asks
         await producer.close()

@@ -59,12 +59,12 @@ def batches(native: bool, records: list[Any], partitions: int, partitioner: str,
     """Return the chunk of each record, then each chunk's batches."""
     with engine("native" if native else "plain"):
         target = accumulator(native=native)
-        told = [send(target, value, key, *more) for value, key, more in records]
+        reported = [send(target, value, key, *more) for value, key, more in records]
         target.close_all()
         chunks = list(iter(target.take, None))
         config = ProducerConfig("localhost:1", partitioner=partitioner, partitioner_ignore_keys=ignore_keys)
         router = Router(config, Sticky(100, lambda: 0.4), BatchLimits(), SlowCalls("a producer", "", lambda: 0))
-        found: list[Any] = [[(chunks.index(chunk), row) for chunk, row in told]]
+        found: list[Any] = [[(chunks.index(chunk), row) for chunk, row in reported]]
         for chunk in chunks:
             assert (chunk.native is not None) == native
             router.route(chunk, partitions, range(partitions), 0)

@@ -202,10 +202,10 @@ def test_the_purge_tells_the_number_and_flush_does_not_tell_it_again() -> None:
 
 def test_the_callbacks_of_purged_records_run() -> None:
     async def body(world: World) -> None:
-        producer, told = world.producer(linger_ms=10_000), list[Any]()
-        producer.append("t", b"v", on_delivery=lambda error, metadata: told.append((error, metadata)))
+        producer, reported = world.producer(linger_ms=10_000), list[Any]()
+        producer.append("t", b"v", on_delivery=lambda error, metadata: reported.append((error, metadata)))
         producer.purge()
-        [(error, metadata)] = told
+        [(error, metadata)] = reported
         check(error, unknown=False)
         assert metadata is None
         await producer.close()

@@ -127,8 +127,8 @@ def test_what_is_refused_again_and_again_is_told(caplog: pytest.LogCaptureFixtur
         await producer.close()
 
     run(body)
-    told = [record.getMessage() for record in caplog.records if "(19)" in record.getMessage()]
-    assert told and "times in" in told[0]
+    reported = [record.getMessage() for record in caplog.records if "(19)" in record.getMessage()]
+    assert reported and "times in" in reported[0]
 
 
 def test_keys_decide_also_beside_records_without_one() -> None:

@@ -202,9 +202,9 @@ class Deliveries:
 
     def _send(self) -> None:
         keyed = [b"k", None]
-        told = [self._producer.send("t", value, keyed[row % 2]) for row, value in enumerate(self.sent)]
+        reported = [self._producer.send("t", value, keyed[row % 2]) for row, value in enumerate(self.sent)]
         self._producer.flush()
-        self.offsets = [delivery.result().offset for delivery in told]
+        self.offsets = [delivery.result().offset for delivery in reported]
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -204,14 +204,14 @@ async def _ignore(call: Any) -> None:
 
 @pytest.mark.parametrize(("level", "is_old"), [(0, True), (0, False), (1, False), (2, False)])
 def test_without_a_loss_none_is_told(level: int, is_old: bool) -> None:
-    commits, replaced, told = 0, 0, set()
+    commits, replaced, reported = 0, 0, set()
     for seed in range(SEEDS):
         dice = random.Random(f"{seed} {level}")
         broker = Coordinator(dice, level, is_old=is_old)
 
         async def body(world: World, broker: Coordinator = broker, dice: random.Random = dice) -> None:
             application = await live(world, broker, dice, STEPS_OF[level])
-            told.update(application.told)
+            reported.update(application.told)
             assert await application.send("t")  # it goes on
             assert await application.end(commit=True)
             nonlocal replaced
@@ -223,8 +223,8 @@ def test_without_a_loss_none_is_told(level: int, is_old: bool) -> None:
         commits += broker.commits
     assert commits > 2 * SEEDS
     assert (replaced > 0) == is_old  # it has to be made anew where nobody knows which sequences were taken
-    assert DataLossError not in told
-    assert (TransactionTimedOutError in told) == (level == 2)
+    assert DataLossError not in reported
+    assert (TransactionTimedOutError in reported) == (level == 2)
 
 
 @pytest.mark.parametrize(

@@ -84,10 +84,10 @@ def test_what_close_gives_up_is_counted_also_on_the_wire() -> None:
 
 
 def test_a_callback_and_a_result_are_looks() -> None:
-    told: list[KafkaError | None] = []
+    reported: list[KafkaError | None] = []
 
     def callback(error: KafkaError | None, _: object) -> None:
-        told.append(error)
+        reported.append(error)
 
     async def body(world: World) -> None:
         producer = world.producer()
@@ -106,7 +106,7 @@ def test_a_callback_and_a_result_are_looks() -> None:
         await producer.close()
 
     run(body)
-    assert len(told) == 1
+    assert len(reported) == 1
 
 
 async def _caught(delivery: AsyncDelivery) -> bool:
@@ -329,9 +329,9 @@ def test_a_record_that_was_never_sent_is_not_in_the_log(caplog: pytest.LogCaptur
     with pytest.raises(ProduceFailedError) as raised:
         producer.close(100)
     assert not raised.value.outcome_unknown
-    told = delivery.exception(60)
-    assert isinstance(told, ProduceFailedError)
-    assert not told.outcome_unknown
+    reported = delivery.exception(60)
+    assert isinstance(reported, ProduceFailedError)
+    assert not reported.outcome_unknown
     assert lines(caplog)
     assert "may be in the log" not in "".join(lines(caplog))
 
@@ -395,9 +395,9 @@ def test_a_record_that_found_no_room_is_missing_from_its_transaction() -> None:
         world.broker.scripts[0].append(lambda _, __: None)
         producer.append("t", b"fills it")
         began_ms = world.runtime.now_ms()
-        with pytest.raises(TransactionAbortableError) as told:  # retriable would mean that the same call may help
+        with pytest.raises(TransactionAbortableError) as reported:  # retriable would mean that the same call may help
             await producer.wait_for_room()
-        assert isinstance(told.value.__cause__, BufferFullError)
+        assert isinstance(reported.value.__cause__, BufferFullError)
         assert world.runtime.now_ms() - began_ms == 500
         with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()

@@ -75,7 +75,7 @@ class ActorWorld(Protocol):
         """The ends of the partitions, once all is drained."""
         ...
 
-    def places(self) -> list[TopicPartition]:
+    def partitions(self) -> list[TopicPartition]:
         """Return all partitions that actors write records to."""
         ...
 
@@ -108,7 +108,7 @@ class ActorWorld(Protocol):
 
     def now_ms(self) -> int: ...
 
-    def place_for(self, chance: Random) -> TopicPartition:
+    def random_partition(self, chance: Random) -> TopicPartition:
         """Choose a partition to write a record to."""
         ...
 
@@ -302,12 +302,12 @@ class Actor:
                 record.outcome = Outcome.ABORTED
                 return
 
-    def write(self, producer: ProducerCore, record: TransactionSummary, place: TopicPartition, value: str) -> None:
+    def write(self, producer: ProducerCore, record: TransactionSummary, partition: TopicPartition, value: str) -> None:
         """Record a write in the transaction, then append it to the producer."""
-        if place != FLEETING:
-            record.writes.append(RecordWrite(place.topic, place.partition, value))
+        if partition != FLEETING:
+            record.writes.append(RecordWrite(partition.topic, partition.partition, value))
         key = value.encode() if self.world.options.compacted else None
-        producer.append(place.topic, value.encode(), key, place.partition)
+        producer.append(partition.topic, value.encode(), key, partition.partition)
 
 
 async def cancelled_early(process: Process, work: Coroutine[Any, Any, T], arrange: Callable[[SimTask], None]) -> T:

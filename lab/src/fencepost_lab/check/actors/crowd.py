@@ -94,7 +94,7 @@ class SharedConsumer(AsyncConsumer):
 class ReportedPosition:
     """A position reported by the client. `given`: the number of the partition's records returned before the report."""
 
-    place: TopicPartition
+    partition: TopicPartition
     position: int
     given: int
     by: str
@@ -115,14 +115,14 @@ class ReadersLife:
     given: defaultdict[TopicPartition, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
     reports: list[ReportedPosition] = field(default_factory=list)
     complete: bool = False
-    places: list[TopicPartition] = field(default_factory=list)
+    partitions: list[TopicPartition] = field(default_factory=list)
     consumer: Any = None  # the current one
     calls: list[PendingCall] = field(default_factory=list)
     closing: int = 0
 
-    def next_of(self, place: TopicPartition) -> int:
+    def next_of(self, partition: TopicPartition) -> int:
         """Return the offset at which reading must continue."""
-        given = self.given[place]
+        given = self.given[partition]
         return given[-1][0] + 1 if given else 0
 
 
@@ -140,7 +140,7 @@ class Readers(Actor):
         """Read until all is read."""
         life = ReadersLife(f"{self.name}#{self.lives}")
         self.all_lives.append(life)
-        life.places = self.world.places()
+        life.partitions = self.world.partitions()
         life.consumer = await self._new(process, life)
         left = [HANDS]
 
@@ -174,9 +174,9 @@ class Readers(Actor):
             default_api_timeout_ms=5_000,
         )
         consumer = SharedConsumer(ConsumerCore(Cluster(process.runtime, config), config), process)
-        await consumer.assign(life.places)
-        for place in life.places:
-            consumer.seek(place, life.next_of(place))
+        await consumer.assign(life.partitions)
+        for partition in life.partitions:
+            consumer.seek(partition, life.next_of(partition))
         return consumer
 
     async def _something(self, process: Process, life: ReadersLife) -> None:
@@ -192,8 +192,8 @@ class Readers(Actor):
             if not consumer.closed:
                 consumer.wakeup()
         elif dice < 0.97:
-            place = self.chance.choice(life.places)
-            await self._use(process, life, "seek", lambda: self._seek(consumer, life, place))
+            partition = self.chance.choice(life.partitions)
+            await self._use(process, life, "seek", lambda: self._seek(consumer, life, partition))
         elif consumer is life.consumer and not life.closing:
             life.closing += 1
             try:
@@ -236,29 +236,31 @@ class Readers(Actor):
 
     async def _commit(self, consumer: SharedConsumer, life: ReadersLife) -> None:
         await consumer.commit()
-        for place, at in (await consumer.committed(life.places)).items():
-            life.reports.append(ReportedPosition(place, at.offset, len(life.given[place]), "committed()"))
+        for partition, at in (await consumer.committed(life.partitions)).items():
+            life.reports.append(ReportedPosition(partition, at.offset, len(life.given[partition]), "committed()"))
 
-    async def _seek(self, consumer: SharedConsumer, life: ReadersLife, place: TopicPartition) -> None:
-        consumer.seek(place, life.next_of(place))
+    async def _seek(self, consumer: SharedConsumer, life: ReadersLife, partition: TopicPartition) -> None:
+        consumer.seek(partition, life.next_of(partition))
 
     def _check_position(self, consumer: SharedConsumer, life: ReadersLife) -> None:
         if consumer.closed:
             return
-        for place, at in consumer.positions().items():
-            life.reports.append(ReportedPosition(place, at.offset, len(life.given[place]), "positions()"))
+        for partition, at in consumer.positions().items():
+            life.reports.append(ReportedPosition(partition, at.offset, len(life.given[partition]), "positions()"))
 
     async def _read_on(self, process: Process, life: ReadersLife) -> None:
         while True:
             consumer, drained = life.consumer, self.world.drained
             await self._use(process, life, "poll", lambda consumer=consumer: self._poll(consumer, life, 500))  # type: ignore[misc]
             self._check_position(consumer, life)
-            if len(life.places) < len(self.world.places()):
-                life.places = self.world.places()
+            if len(life.partitions) < len(self.world.partitions()):
+                life.partitions = self.world.partitions()
                 life.consumer = await self._new(process, life)
                 continue
             at, ends = consumer.positions(), self.world.ends
-            if drained and all(place in at and at[place].offset >= ends[place] for place in life.places):
+            if drained and all(
+                partition in at and at[partition].offset >= ends[partition] for partition in life.partitions
+            ):
                 life.complete = True
                 await self.call(process, "close", consumer.close)
                 return
@@ -275,10 +277,10 @@ def judge_readers(all_lives: Iterable[ReadersLife], reads: Iterable[RecordRead],
         log[TopicPartition(read.topic, read.partition)].append((read.offset, read.value))
     found: list[Anomaly] = []
     for life in all_lives:
-        for place in sorted({*log, *life.given}):
-            wrong = _wrong(life.given[place], log[place], complete=life.complete, compacted=compacted)
+        for partition in sorted({*log, *life.given}):
+            wrong = _wrong(life.given[partition], log[partition], complete=life.complete, compacted=compacted)
             if wrong:
-                found.append(Anomaly("given_once", f"{life.name} of {place.topic}-{place.partition}: {wrong}"))
+                found.append(Anomaly("given_once", f"{life.name} of {partition.topic}-{partition.partition}: {wrong}"))
         found += _ahead(life, log)
     return found
 
@@ -297,11 +299,11 @@ def _wrong(given: Sequence[tuple[int, str]], log: Sequence[tuple[int, str]], *, 
 def _ahead(life: ReadersLife, log: Mapping[TopicPartition, Sequence[tuple[int, str]]]) -> list[Anomaly]:
     found = []
     for report in life.reports:
-        given = life.given[report.place]
+        given = life.given[report.partition]
         least = given[report.given - 1][0] + 1 if report.given else 0
-        passed = [offset for offset, _ in log[report.place] if least <= offset < report.position]
+        passed = [offset for offset, _ in log[report.partition] if least <= offset < report.position]
         if passed:
-            where = f"{report.place.topic}-{report.place.partition}@{report.position}"
+            where = f"{report.partition.topic}-{report.partition.partition}@{report.position}"
             message = f"{life.name}: {report.by} returned {where} before {passed} were handed out"
             found.append(Anomaly("position_ahead", message))
     return found
@@ -357,10 +359,10 @@ class Senders(Actor):
 
     def _send(self, producer: ProducerCore, life: SendersLife) -> None:
         self._records += 1
-        place = self.world.place_for(self.chance)
-        if place not in self.world.places():
+        partition = self.world.random_partition(self.chance)
+        if partition not in self.world.partitions():
             return
-        sent = SentRecord(life.name, place.topic, place.partition, f"{self.name}-{self._records}")
+        sent = SentRecord(life.name, partition.topic, partition.partition, f"{self.name}-{self._records}")
 
         def on_result(error: KafkaError | None, at: RecordMetadata | None) -> None:
             life.outcomes.add(sent.value)
@@ -370,7 +372,7 @@ class Senders(Actor):
                 life.refused.append(sent.value)
 
         key = sent.value.encode() if self.world.options.compacted else None
-        producer.append(place.topic, sent.value.encode(), key, place.partition, on_delivery=on_result)
+        producer.append(partition.topic, sent.value.encode(), key, partition.partition, on_delivery=on_result)
         life.sent.append(sent)
         self.world.history.sent.append(sent)
 

@@ -111,7 +111,7 @@ class Decider(Actor):
             producer.begin_transaction()
             for index in range(self.chance.randint(1, 4)):
                 value = f"{self.name}-{record.number}-{index}"
-                self.write(producer, record, self.world.place_for(self.chance), value)
+                self.write(producer, record, self.world.random_partition(self.chance), value)
             await self.work(process)
             prepare = Prepare(process=process.life_name, transaction=name)
             token = await self.ask(process, "prepare_transaction", prepare, producer.prepare_transaction)

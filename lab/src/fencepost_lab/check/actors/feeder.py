@@ -58,21 +58,21 @@ class Feeder(Actor):
 
     def _send(self, producer: ProducerCore, name: str) -> None:
         self._records += 1
-        place = self._only or self.world.place_for(self.chance)
+        partition = self._only or self.world.random_partition(self.chance)
         value = f"{self.name}-{self._records}".ljust(FILLED if self._only else 0, ".")
-        sent = SentRecord(name, place.topic, place.partition, value)
-        if place != FLEETING:
+        sent = SentRecord(name, partition.topic, partition.partition, value)
+        if partition != FLEETING:
             self.sent.append(sent)
 
         def on_result(error: KafkaError | None, at: RecordMetadata | None) -> None:
             # A timeout also names the last refusal: error 45 (out of order) for a batch that waited for an earlier one.
-            if error is not None and place != FLEETING and not isinstance(error.__cause__, KafkaTimeoutError):
+            if error is not None and partition != FLEETING and not isinstance(error.__cause__, KafkaTimeoutError):
                 self._check_reason(error)
             elif error is None and at is not None:
                 sent.acknowledged, sent.offset = True, at.offset
 
         key = sent.value.encode() if self.world.options.compacted else None
-        producer.append(place.topic, sent.value.encode(), key, place.partition, on_delivery=on_result)
+        producer.append(partition.topic, sent.value.encode(), key, partition.partition, on_delivery=on_result)
 
     def _check_reason(self, error: BaseException) -> None:
         if self._only is None:

@@ -30,14 +30,14 @@ async def unseen(admin: AdminCore, record: TransactionSummary, positions: TopicP
         at = found[positions].offset if positions in found else -1
         if at < position:
             return f"group {group} is at {at}, and not at {position}"
-    for place in sorted({TopicPartition(write.topic, write.partition) for write in record.writes}):
-        stable = (await admin.list_offsets({place: LATEST}, isolation=Isolation.READ_COMMITTED))[place].offset
-        end = (await admin.list_offsets({place: LATEST}))[place].offset
+    for partition in sorted({TopicPartition(write.topic, write.partition) for write in record.writes}):
+        stable = (await admin.list_offsets({partition: LATEST}, isolation=Isolation.READ_COMMITTED))[partition].offset
+        end = (await admin.list_offsets({partition: LATEST}))[partition].offset
         values = {write.value for write in record.writes}
         settings = FetchSettings(isolation=Isolation.READ_UNCOMMITTED)
-        async for fetched in fetch_range(admin.cluster, place, stable, end, settings, _PATIENCE_MS):
+        async for fetched in fetch_range(admin.cluster, partition, stable, end, settings, _PATIENCE_MS):
             for offset, value in zip(fetched.columns.offsets.tolist(), fetched.columns.values(), strict=True):
                 if offset == stable and (value or b"").decode() in values:
-                    return f"the last stable offset of {place} is {stable}, the offset of its own record"
+                    return f"the last stable offset of {partition} is {stable}, the offset of its own record"
             break
     return None

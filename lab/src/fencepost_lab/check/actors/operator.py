@@ -38,7 +38,7 @@ class Operator(Actor):
             "add a partition": lambda: world.add_partition(admin),
             "replace a topic": lambda: world.replace_topic(admin),
             "change settings": lambda: world.change_settings(admin, self.chance),
-            "enlist an internal topic": lambda: self._intrude(process),
+            "enlist an internal topic": lambda: self._write_into_internal_topic(process),
         }
         what = self.chance.choice(list(acts))
         try:
@@ -48,7 +48,7 @@ class Operator(Actor):
         else:
             world.trace(f"{self.name} {what}")
 
-    async def _intrude(self, process: Process) -> None:
+    async def _write_into_internal_topic(self, process: Process) -> None:
         """Try to write a marker into an internal topic. If the broker allowed it, its next start would fail."""
         admin, name = process.admin, f"{self.name}-intruder"
         given = await admin.init_producer_id(name, timeout_ms=60_000)

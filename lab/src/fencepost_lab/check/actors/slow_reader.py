@@ -43,8 +43,10 @@ class SlowReader(Actor):
 
     def _fetch(self, number: int) -> bytes:
         partitions: dict[str, list[fetch_wire.FetchPartition]] = {}
-        for place in self.world.places():
-            partitions.setdefault(place.topic, []).append(fetch_wire.FetchPartition(place.partition, 0, 1 << 20))
+        for partition in self.world.partitions():
+            partitions.setdefault(partition.topic, []).append(
+                fetch_wire.FetchPartition(partition.partition, 0, 1 << 20)
+            )
         topics = [fetch_wire.FetchTopic(topic, None, wanted) for topic, wanted in partitions.items()]
         request = fetch_wire.FetchRequest(max_wait_ms=0, min_bytes=1, isolation_level=0, topics=topics)
         body = b"".join(fetch_wire.encode_request(request, VERSION))

@@ -32,8 +32,8 @@ class Watcher(Actor):
             max_partition_fetch_bytes=self.chance.choice((200, 4_000_000)),
         )
         consumer = ConsumerCore(Cluster(process.runtime, config), config)
-        places = self.world.places()
-        await consumer.assign(places)
+        partitions = self.world.partitions()
+        await consumer.assign(partitions)
         ends: dict[TopicPartition, int] = {}
         lag_ms = self.chance.choice((0, 0, 50, 3_000))
         while True:
@@ -47,17 +47,19 @@ class Watcher(Actor):
             for record in records:
                 value = (record.value or b"").decode()
                 self.world.seen(RecordRead(reader, record.topic, record.partition, record.offset, value))
-            if len(places) < len(self.world.places()):
-                places = self.world.places()
+            if len(partitions) < len(self.world.partitions()):
+                partitions = self.world.partitions()
                 positions = consumer.positions()
-                await consumer.assign(places)
-                for place, at in positions.items():
-                    consumer.seek(place, at.offset)
+                await consumer.assign(partitions)
+                for partition, at in positions.items():
+                    consumer.seek(partition, at.offset)
             if records or not self.world.drained:
                 continue
             ends = ends or self.world.ends
             positions = consumer.positions()
-            if all(place in positions and positions[place].offset >= ends[place] for place in places):
+            if all(
+                partition in positions and positions[partition].offset >= ends[partition] for partition in partitions
+            ):
                 self.complete = reader
                 await self.call(process, "close", consumer.close)
                 return

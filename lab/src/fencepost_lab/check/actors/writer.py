@@ -147,7 +147,9 @@ class TransactionalWriter(Actor):
         """Take the random steps of one transaction."""
         sleep_ms = process.runtime.sleep_ms
         for index in range(self.chance.randint(1, 6)):
-            self.write(producer, record, self.world.place_for(self.chance), f"{self.name}-{record.number}-{index}")
+            self.write(
+                producer, record, self.world.random_partition(self.chance), f"{self.name}-{record.number}-{index}"
+            )
             await self.work(process)
             if self.chance.random() < 0.005:
                 await sleep_ms(5_000)  # longer than the shorter transaction timeout

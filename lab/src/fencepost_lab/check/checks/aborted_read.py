@@ -10,12 +10,12 @@ from fencepost_lab.check.history.operations import OperationResult
 
 def aborted_read(history: History) -> Iterator[Anomaly]:
     """Find reads of aborted values, and of values whose send failed."""
-    for value, (reading, place) in history.committed.items():
+    for value, (reading, position) in history.committed.items():
         send = history.sends.get(value)
         if send is None:
             continue
         transaction = history.transaction_of(value)
-        where = f"{reading.process} read {value!r} at {place}"
+        where = f"{reading.process} read {value!r} at {position}"
         if transaction is not None and transaction.outcome is Outcome.ABORTED:
             message = f"{where} of transaction {transaction.name}, which was aborted"
             yield Anomaly("aborted_read", message, (transaction.begin, send, *transaction.ends, reading))

@@ -19,6 +19,6 @@ def divergence(history: History) -> Iterator[Anomaly]:
         for offset, value in zip(batch.offsets, batch.values, strict=True):
             expected, first = here.setdefault(offset, (value, reading))
             if expected != value:
-                place = Position(batch.topic, batch.partition, offset)
-                message = f"{place} is {expected!r} for {first.process} and {value!r} for {reading.process}"
+                position = Position(batch.topic, batch.partition, offset)
+                message = f"{position} is {expected!r} for {first.process} and {value!r} for {reading.process}"
                 yield Anomaly("divergence", message, (first, reading))

@@ -13,10 +13,10 @@ def duplicate(history: History) -> Iterator[Anomaly]:
     reported: set[tuple[str, Position]] = set()
     for reading, batch in history.readings():
         for offset, value in zip(batch.offsets, batch.values, strict=True):
-            first, place = history.seen[value]
+            first, position = history.seen[value]
             here = Position(batch.topic, batch.partition, offset)
-            if here != place and (value, here) not in reported:
+            if here != position and (value, here) not in reported:
                 reported.add((value, here))
                 sent: tuple[Operation, ...] = (history.sends[value],) if value in history.sends else ()
-                words = f"{value!r} is at {place} ({first.process}) and at {here} ({reading.process})"
+                words = f"{value!r} is at {position} ({first.process}) and at {here} ({reading.process})"
                 yield Anomaly("duplicate", words, (*sent, first, reading))

@@ -23,21 +23,21 @@ def end_back(history: History) -> Iterator[Anomaly]:
     answers: dict[int, Answer] = {}
     for _, is_answer, operation in sorted(events, key=lambda event: event[:2]):
         if isinstance(operation, ListOffsets):
-            place = operation.topic, operation.partition, operation.isolation
+            key = operation.topic, operation.partition, operation.isolation
             if not is_answer:
-                answers[operation.invoked] = known.get(place, (-1, operation))
+                answers[operation.invoked] = known.get(key, (-1, operation))
                 continue
             least, before = answers.pop(operation.invoked)
             if operation.offset < least:
-                words = f"the end of {place[0]}-{place[1]} ({place[2]}) is {operation.offset}; it was at least {least}"
+                words = f"the end of {key[0]}-{key[1]} ({key[2]}) is {operation.offset}; it was at least {least}"
                 yield Anomaly("end_back", words, (before, operation))
-            _raise(known, place, operation.offset, operation)
+            _raise(known, key, operation.offset, operation)
         else:
             for batch in operation.records:
-                place = batch.topic, batch.partition, operation.isolation
-                _raise(known, place, max(batch.offsets, default=-1) + 1, operation)
+                key = batch.topic, batch.partition, operation.isolation
+                _raise(known, key, max(batch.offsets, default=-1) + 1, operation)
 
 
-def _raise(known: dict[tuple[str, int, str], Answer], place: tuple[str, int, str], end: int, by: Operation) -> None:
-    if end > known.get(place, (-1, by))[0]:
-        known[place] = end, by
+def _raise(known: dict[tuple[str, int, str], Answer], key: tuple[str, int, str], end: int, by: Operation) -> None:
+    if end > known.get(key, (-1, by))[0]:
+        known[key] = end, by

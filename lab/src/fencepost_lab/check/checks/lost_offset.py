@@ -82,8 +82,8 @@ class _Newest:
             self._steps.append((moment, write))
 
     def before(self, moment: int) -> _Write | None:
-        place = bisect_left(self._steps, moment, key=lambda step: step[0])
-        return self._steps[place - 1][1] if place else None
+        index = bisect_left(self._steps, moment, key=lambda step: step[0])
+        return self._steps[index - 1][1] if index else None
 
 
 def lost_offset(history: History) -> Iterator[Anomaly]:
@@ -92,10 +92,10 @@ def lost_offset(history: History) -> Iterator[Anomaly]:
     groups = _writes(history) if fetches else {}
     for fetched in sorted(fetches, key=lambda fetch: fetch.completed):
         at = {(topic, partition): offset for topic, partition, offset in fetched.offsets}
-        for (topic, partition), place in groups.get(fetched.group, {}).items():
+        for (topic, partition), position in groups.get(fetched.group, {}).items():
             offset = at.get((topic, partition), -1)
-            newest = place.newest(fetched.invoked)
-            if not place.explains(offset, newest, fetched):
+            newest = position.newest(fetched.invoked)
+            if not position.explains(offset, newest, fetched):
                 where = Position(topic, partition, offset)
                 allowed = "nothing" if newest is None else f"{newest.offset} or a later one"
                 last = newest.operations if newest is not None else ()
@@ -103,31 +103,31 @@ def lost_offset(history: History) -> Iterator[Anomaly]:
                     f"group {fetched.group} is at {where}, which no commit explains: {allowed} was committed before"
                 )
                 yield Anomaly("lost_offset", message, (*last, fetched))
-            place.saw(offset, fetched)
+            position.saw(offset, fetched)
 
 
 def _writes(history: History) -> dict[str, dict[tuple[str, int], _GroupPosition]]:
     found: dict[str, dict[tuple[str, int], _GroupPosition]] = {}
 
-    def place(group: str, position: Position) -> _GroupPosition:
+    def group_position(group: str, position: Position) -> _GroupPosition:
         return found.setdefault(group, {}).setdefault((position.topic, position.partition), _GroupPosition())
 
     for commit in history.of(OffsetsCommit):
         for position in commit.offsets if commit.result is not OperationResult.FAIL else []:
             until = commit.completed if commit.ok else NEVER
             write = _Write(position.offset, commit.invoked, until, (commit,))
-            place(commit.group, position).writes.append(write)
+            group_position(commit.group, position).writes.append(write)
     for transaction in history.transactions.values():
         for sent in transaction.offsets:
             for position in sent.offsets:
-                here = place(sent.group, position)
+                here = group_position(sent.group, position)
                 if transaction.outcome in (Outcome.ABORTED, Outcome.OPEN) or sent.result is OperationResult.FAIL:
                     continue
                 since = min(commit.invoked for commit in transaction.commits)
                 until = min((commit.completed for commit in transaction.commits if commit.ok), default=NEVER)
                 operations = (transaction.begin, sent, *transaction.ends)
                 here.writes.append(_Write(position.offset, since, until, operations))
-    for places in found.values():
-        for here in places.values():
+    for positions in found.values():
+        for here in positions.values():
             here.close()
     return found

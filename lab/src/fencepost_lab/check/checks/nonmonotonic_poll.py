@@ -14,9 +14,9 @@ def nonmonotonic_poll(history: History) -> Iterator[Anomaly]:
     """Find records that came after a higher offset of their partition, within a poll or from poll to poll."""
     for stream in streams(history):
         name = f"{stream.topic}-{stream.partition}"
-        if stream.offsets and stream.placed is not None and stream.offsets[0] < stream.start:
+        if stream.offsets and stream.positioned_by is not None and stream.offsets[0] < stream.start:
             message = f"{stream.process} was to read {name} from {stream.start} and got {stream.offsets[0]}"
-            yield Anomaly("nonmonotonic_poll", message, (stream.placed, stream.polls[0]))
+            yield Anomaly("nonmonotonic_poll", message, (stream.positioned_by, stream.polls[0]))
         for at, (before, offset) in enumerate(pairwise(stream.offsets)):
             if offset <= before:
                 yield _back(stream.process, name, before, offset, (stream.polls[at], stream.polls[at + 1]))

@@ -35,7 +35,7 @@ def _offsets_read(history: History, *isolations: str) -> dict[tuple[str, int], l
     found: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
     for _, batch in history.readings(*isolations):
         found[batch.topic, batch.partition].update(batch.offsets)
-    return {place: sorted(offsets) for place, offsets in found.items()}
+    return {partition: sorted(offsets) for partition, offsets in found.items()}
 
 
 def _anomaly(history: History, stream: PollStream, skipped: Sequence[int]) -> Anomaly:
@@ -46,9 +46,9 @@ def _anomaly(history: History, stream: PollStream, skipped: Sequence[int]) -> An
     if len(skipped) > 1:
         message += f" and {len(skipped) - 1} more"
     earlier = [poll for poll, got in zip(stream.polls, stream.offsets, strict=True) if got < offset][-1:]
-    placed = [stream.placed] if stream.placed is not None and not earlier else []
+    start = [stream.positioned_by] if stream.positioned_by is not None and not earlier else []
     other = _reader_of(history, stream, offset)
-    return Anomaly("poll_skip", message, (*placed, *earlier, after, other))
+    return Anomaly("poll_skip", message, (*start, *earlier, after, other))
 
 
 def _reader_of(history: History, stream: PollStream, offset: int) -> Poll | Read:

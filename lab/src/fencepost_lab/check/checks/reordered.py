@@ -15,12 +15,12 @@ def reordered(history: History) -> Iterator[Anomaly]:
         seen = history.seen.get(send.value)
         if seen is None:
             continue
-        lane = (send.process, seen.place.topic, seen.place.partition)
+        lane = (send.process, seen.position.topic, seen.position.partition)
         earlier = furthest.get(lane)
-        if earlier is not None and seen.place.offset < earlier[1].place.offset:
+        if earlier is not None and seen.position.offset < earlier[1].position.offset:
             before, its = earlier
-            places = f"they are at {its.place} and {seen.place}"
-            message = f"{send.process} sent {before.value!r} and then {send.value!r}; {places}"
+            where = f"they are at {its.position} and {seen.position}"
+            message = f"{send.process} sent {before.value!r} and then {send.value!r}; {where}"
             yield Anomaly("reordered", message, (before, send, its.operation, seen.operation))
         else:
             furthest[lane] = (send, seen)

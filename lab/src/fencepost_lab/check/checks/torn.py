@@ -37,7 +37,7 @@ def _without_offsets(
     for sent in transaction.offsets:
         for fetched in fetches.get(sent.group, []) if sent.ok else []:
             at = {(topic, partition): offset for topic, partition, offset in fetched.offsets}
-            behind = [place for place in sent.offsets if at.get(place[:2], -1) < place.offset]
+            behind = [position for position in sent.offsets if at.get(position[:2], -1) < position.offset]
             if fetched.invoked > seen.completed and behind:
                 message = (
                     f"records of transaction {transaction.name} were read, and group {sent.group} is not at {behind[0]}"

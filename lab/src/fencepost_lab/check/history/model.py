@@ -59,7 +59,7 @@ class FirstRead(NamedTuple):
     """The first read of a record."""
 
     operation: Poll | Read
-    place: Position
+    position: Position
 
 
 @dataclass(slots=True)

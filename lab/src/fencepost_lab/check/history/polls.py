@@ -20,7 +20,7 @@ class PollStream:
     partition: int
     isolation: str
     start: int = -1
-    placed: Operation | None = None
+    positioned_by: Operation | None = None
     offsets: list[int] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
 
@@ -35,10 +35,12 @@ def streams(history: History) -> Iterator[PollStream]:
             case Assign():
                 yield from open_streams.values()
                 open_streams.clear()
-                _place(operation, open_streams)
+                _start_streams(operation, open_streams)
             case Seek():
-                yield from (open_streams.pop(place[:2]) for place in operation.positions if place[:2] in open_streams)
-                _place(operation, open_streams)
+                yield from (
+                    open_streams.pop(position[:2]) for position in operation.positions if position[:2] in open_streams
+                )
+                _start_streams(operation, open_streams)
             case Poll() if operation.result is OperationResult.UNKNOWN:
                 yield from open_streams.values()
                 open_streams.clear()
@@ -53,17 +55,17 @@ def _when(operation: Operation) -> int:
     return operation.invoked if operation.completed == NEVER else operation.completed
 
 
-def _place(operation: Assign | Seek, open_streams: dict[tuple[str, int], PollStream]) -> None:
+def _start_streams(operation: Assign | Seek, open_streams: dict[tuple[str, int], PollStream]) -> None:
     for topic, partition, offset in operation.positions:
         open_streams[topic, partition] = PollStream(operation.process, topic, partition, "", offset, operation)
 
 
 def _extend(poll: Poll, open_streams: dict[tuple[str, int], PollStream]) -> None:
     for batch in poll.records:
-        place = batch.topic, batch.partition
-        stream = open_streams.get(place)
+        partition = batch.topic, batch.partition
+        stream = open_streams.get(partition)
         if stream is None:
-            stream = open_streams[place] = PollStream(poll.process, *place, poll.isolation)
+            stream = open_streams[partition] = PollStream(poll.process, *partition, poll.isolation)
         stream.isolation = poll.isolation
         stream.offsets += batch.offsets
         stream.polls += [poll] * len(batch.offsets)

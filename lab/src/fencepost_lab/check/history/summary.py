@@ -99,11 +99,13 @@ class Summary:
             _play(transaction, recorder)
         for sent in self.sent:
             _send(sent, recorder)
-        places = {(write.topic, write.partition) for transaction in self.transactions for write in transaction.writes}
-        places |= {(sent.topic, sent.partition) for sent in self.sent}
+        partitions = {
+            (write.topic, write.partition) for transaction in self.transactions for write in transaction.writes
+        }
+        partitions |= {(sent.topic, sent.partition) for sent in self.sent}
         for reader in sorted({read.reader for read in self.reads}):
             own_reads = [read for read in self.reads if read.reader == reader]
-            for topic, partition in sorted(places | {(read.topic, read.partition) for read in own_reads}):
+            for topic, partition in sorted(partitions | {(read.topic, read.partition) for read in own_reads}):
                 here = [read for read in own_reads if (read.topic, read.partition) == (topic, partition)]
                 batch = RecordRun(topic, partition, [read.offset for read in here], [read.value for read in here])
                 recorder.at_once(

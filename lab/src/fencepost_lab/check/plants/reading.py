@@ -55,10 +55,10 @@ def consumer_goes_on_a_record_further(patches: Patches) -> None:
     original = SubscriptionState.forget
 
     def further(self: SubscriptionState) -> Any:
-        for place in self.places.values():
-            if place.position is not None:
-                place.position += 1
-        return None if self.places else original(self)
+        for state in self.states.values():
+            if state.position is not None:
+                state.position += 1
+        return None if self.states else original(self)
 
     patches.setattr(SubscriptionState, "forget", further)
 

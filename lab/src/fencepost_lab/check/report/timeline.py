@@ -66,7 +66,7 @@ def _picture(anomaly: Anomaly, operations: Sequence[Operation], starts: list[int
     bars = _around(shown, operations, starts)
     rows = _rows(shown, bars)
     bars = [bar for bar in bars if bar.process in rows]
-    events = sorted({place for bar in bars for place in (bar.invoked, bar.completed) if place != NEVER})
+    events = sorted({moment for bar in bars for moment in (bar.invoked, bar.completed) if moment != NEVER})
     step = WIDTH / max(len(events) + 1, 2)
     height = ROW * len(rows) + 24
     drawn = [f'<svg viewBox="0 0 {LEFT + WIDTH + 20} {height}" width="{LEFT + WIDTH + 20}" role="img">']
@@ -93,7 +93,7 @@ def _around(shown: list[Operation], operations: Sequence[Operation], starts: lis
         for neighbour in operations[max(0, middle - each) : middle + each]:
             if len(found) < MOST_BARS:
                 found.setdefault(neighbour.invoked, neighbour)
-    return [found[place] for place in sorted(found)]
+    return [found[moment] for moment in sorted(found)]
 
 
 def _rows(shown: list[Operation], bars: list[Operation]) -> list[str]:

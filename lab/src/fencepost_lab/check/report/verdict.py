@@ -64,7 +64,7 @@ def text_of(verdict: Verdict) -> str:
 def in_order(operations: Iterable[Operation]) -> list[Operation]:
     """Return the operations in order of invocation, without duplicates."""
     distinct = {operation.invoked: operation for operation in operations}
-    return [distinct[place] for place in sorted(distinct)]
+    return [distinct[key] for key in sorted(distinct)]
 
 
 def describe(operation: Operation) -> str:

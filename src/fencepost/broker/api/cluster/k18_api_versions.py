@@ -46,7 +46,7 @@ def _handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiV
     names = (request.client_software_name, request.client_software_version)
     if call.version >= _FIRST_WITH_NAMES and not all(map(_NAME.fullmatch, names)):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    code = _wrong_place(call, request)
+    code = _wrong_node(call, request)
     if code:
         return ApiVersionsResponse(error_code=code)
     call.connection.software_name, call.connection.software_version = names
@@ -74,7 +74,7 @@ def _handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiV
     )
 
 
-def _wrong_place(call: Call, request: ApiVersionsRequest) -> ErrorCode:
+def _wrong_node(call: Call, request: ApiVersionsRequest) -> ErrorCode:
     """Return the error if the client expects another cluster or node, or NONE."""
     if (request.cluster_id is None) != (request.node_id == _NO_NODE):
         return ErrorCode.INVALID_REQUEST

@@ -36,7 +36,7 @@ class _Results:
         self.offsets: list[PartitionOffset] = []
         self._refused: dict[NameOrId, list[OffsetCommitResponsePartition]] = {}
         self._taken: list[tuple[NameOrId, list[OffsetCommitResponsePartition]]] = []
-        self._by_place: dict[tuple[str, int], list[OffsetCommitResponsePartition]] = {}
+        self._by_partition: dict[tuple[str, int], list[OffsetCommitResponsePartition]] = {}
         by_id = call.version >= _FIRST_WITH_TOPIC_IDS
         for topic in request.topics:
             known = call.core.topics.by_id(topic.topic_id) if by_id else call.core.topics.get(topic.name)
@@ -54,7 +54,7 @@ class _Results:
                 self._refused.setdefault(key, []).append(result)
                 continue
             taken.append(result)
-            self._by_place.setdefault((known.name, wanted.partition_index), []).append(result)
+            self._by_partition.setdefault((known.name, wanted.partition_index), []).append(result)
             self.offsets.append(
                 PartitionOffset(
                     topic=known.name,
@@ -70,7 +70,7 @@ class _Results:
 
     def add(self, topic: str, partition: int, code: int) -> None:
         """Add a result. A partition that the request names twice gets two results."""
-        for result in self._by_place[topic, partition]:
+        for result in self._by_partition[topic, partition]:
             result.error_code = code
 
     def response(self) -> OffsetCommitResponse:

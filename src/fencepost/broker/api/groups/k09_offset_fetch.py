@@ -118,17 +118,21 @@ def _in_request_order(
     offsets: Iterable[FetchedOffset], requested: Sequence[OffsetFetchRequestTopic] | None
 ) -> list[tuple[str, list[FetchedOffset]]]:
     """Return the offsets by topic: in the order of the request, or each topic once if all were requested."""
-    by_place = {(offset.topic, offset.partition): offset for offset in offsets}
+    by_partition = {(offset.topic, offset.partition): offset for offset in offsets}
     if requested is not None:
         return [
             (
                 topic.name,
-                [by_place[place] for index in topic.partition_indexes if (place := (topic.name, index)) in by_place],
+                [
+                    by_partition[partition]
+                    for index in topic.partition_indexes
+                    if (partition := (topic.name, index)) in by_partition
+                ],
             )
             for topic in requested
         ]
     by_topic: dict[str, list[FetchedOffset]] = {}
-    for offset in by_place.values():
+    for offset in by_partition.values():
         by_topic.setdefault(offset.topic, []).append(offset)
     return [*by_topic.items()]
 
@@ -148,8 +152,10 @@ def _fetch_group(call: Call, group: OffsetFetchRequestGroup, stable: bool) -> Of
                 continue
             name = topic.name if topic is not None else requested.name
             wanted.append(OffsetFetchRequestTopic(name=name, partition_indexes=requested.partition_indexes))
-    places = None if wanted is None else [(topic.name, index) for topic in wanted for index in topic.partition_indexes]
-    found = _ask(call, group.group_id, places, stable, (group.member_id, group.member_epoch))
+    partitions = (
+        None if wanted is None else [(topic.name, index) for topic in wanted for index in topic.partition_indexes]
+    )
+    found = _ask(call, group.group_id, partitions, stable, (group.member_id, group.member_epoch))
     if found.error_code:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error_code)
     answers = []

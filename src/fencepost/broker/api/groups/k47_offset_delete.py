@@ -23,11 +23,11 @@ def _handle(call: Call, now_ms: int, request: OffsetDeleteRequest) -> None:
     requested = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
     errors: dict[tuple[str, int], int] = {}
     known = []
-    for place in requested:
-        if call.core.topics.partition(*place) is None:
-            errors[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for topic_partition in requested:
+        if call.core.topics.partition(*topic_partition) is None:
+            errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
-            known.append(place)
+            known.append(topic_partition)
     groups = call.core.groups
     result = groups.coordinator.delete_offsets(request.group_id, known)
     if result.reply.error_code:

@@ -56,11 +56,11 @@ class ParkedFetch:
         "_committed",
         "_extents",
         "_first",
+        "_indexes",
         "_is_valid",
         "_max_bytes",
         "_min_bytes",
         "_opened",
-        "_places",
         "_sizes",
         "_timer",
         "_total",
@@ -84,7 +84,7 @@ class ParkedFetch:
         """Position of each reader in the answer, while it waits."""
         self._extents: dict[PartitionReader, ReadBounds] = {}
         self._total = 0
-        self._places: dict[PartitionReader, int] = {}
+        self._indexes: dict[PartitionReader, int] = {}
         """Bytes available to the first reader."""
         self._first: PartitionReader | None = None
         """The first reader with records. Its first batch is returned whole, regardless of its size."""
@@ -104,8 +104,8 @@ class ParkedFetch:
         if max_wait_ms <= 0 or self._min_bytes <= 0 or not readers or self._is_ready(requested):
             self._answer(self._collect(requested))
             return
-        for place, reader in enumerate(readers):
-            self._places[reader] = place
+        for index, reader in enumerate(readers):
+            self._indexes[reader] = index
             if reader.partition is not None:
                 self._sizes.setdefault(reader.partition, {}).setdefault(reader, 0)
                 reader.partition.waiting[self] = None
@@ -170,7 +170,11 @@ class ParkedFetch:
     def _note_first(self, reader: PartitionReader, size: int) -> None:
         """Note a reader with records. Before the fetch waits, readers are checked in the answer's order."""
         first = self._first
-        if first is None or first is reader or self._places.get(reader, len(self._places)) < self._places.get(first, 0):
+        if (
+            first is None
+            or first is reader
+            or self._indexes.get(reader, len(self._indexes)) < self._indexes.get(first, 0)
+        ):
             self._first, self._as_first = reader, size
 
     def _answer(self, results: Results) -> None:
@@ -204,7 +208,7 @@ class ParkedFetch:
         readers = self._opened.readers
         if self._opened.session is None or self._call.core.rights.enforced:
             return readers
-        return [reader for reader in readers if not _has_no_news(reader)]
+        return [reader for reader in readers if not _is_read_to_end(reader)]
 
     def _collect(self, readers: Iterable[PartitionReader]) -> Results:
         """Read the present results, limited by the memory for all answers that clients have not read yet."""
@@ -296,7 +300,7 @@ def _is_out_of_range(log: PartitionLog, request: FetchPartition) -> bool:
     return not is_there or request.last_fetched_epoch > 0
 
 
-def _has_no_news(reader: PartitionReader) -> bool:
+def _is_read_to_end(reader: PartitionReader) -> bool:
     """Return true if a session's partition needs no check, because it was read to its end and has not changed.
 
     This runs for every partition of a session at every fetch. It is false for a deleted topic, whose logs are closed.

@@ -40,7 +40,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.produce_wire import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceResponse
 from fencepost.protocol.records.batch import CODECS, BatchHeader, says_transactional
 
-__all__ = ["HANDLER", "ProducePlace", "answer", "finish", "note_appended"]
+__all__ = ["HANDLER", "PartitionWrite", "answer", "finish", "note_appended"]
 
 _ALL, _LEADER, _NONE = -1, 1, 0
 _AT_ONCE, _PIECE = 1000, 32  # partitions
@@ -61,35 +61,35 @@ def _handle(call: Call, now_ms: int, request: ProduceRequest) -> ProduceResponse
 
 def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) -> None:
     """Append the batches in turns, because decompressing a few kilobytes may take a second."""
-    placed: list[ProducePlace] = []
+    writes: list[PartitionWrite] = []
     _keep_last_of_each(request)
     headers = [header_of(wanted.records) for wanted in request.partitions]
     refusal = _refused_whole(call, request, headers)
 
     def turn(now_ms: int) -> Resume | None:
-        is_first = not placed
+        is_first = not writes
         until_ms = call.core.steady_ms() + TURN_MS
         while True:
             # The first turn enlists all partitions with one record. Partitions may change between turns, so each later
             # turn checks its own small piece again.
-            piece = slice(len(placed), len(placed) + (_AT_ONCE if is_first else _PIECE))
+            piece = slice(len(writes), len(writes) + (_AT_ONCE if is_first else _PIECE))
             batches = zip(request.partitions[piece], headers[piece], strict=True)
-            rest = [_place(call, request, wanted, header, refusal) for wanted, header in batches]
+            rest = [_checked(call, request, wanted, header, refusal) for wanted, header in batches]
             refusals, concurrent = _enlist(call, now_ms, request, rest)
             if concurrent and may_wait and is_first:
                 again = partial(_begin, call, request, may_wait=False)
                 when_markers_are_written(call, now_ms, request, request.transactional_id or "", again)
                 return None
-            for place in rest:
+            for write in rest:
                 try:
-                    _append(call, now_ms, place, refusals)
+                    _append(call, now_ms, write, refusals)
                 except DecompressionDeferred:
                     return call.core.large.wait
-                placed.append(place)
-                if len(placed) < len(headers) and call.core.steady_ms() >= until_ms:
+                writes.append(write)
+                if len(writes) < len(headers) and call.core.steady_ms() >= until_ms:
                     return call.core.soon
-            if len(placed) == len(headers):
-                finish(call, now_ms, request, placed)
+            if len(writes) == len(headers):
+                finish(call, now_ms, request, writes)
                 return None
             if is_first:
                 return call.core.soon
@@ -97,8 +97,8 @@ def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) 
     in_turns(call, now_ms, request, turn)
 
 
-def finish(call: Call, now_ms: int, request: ProduceRequest, placed: list[ProducePlace]) -> None:
-    response = ProduceResponse([place.result for place in placed])
+def finish(call: Call, now_ms: int, request: ProduceRequest, writes: list[PartitionWrite]) -> None:
+    response = ProduceResponse([write.result for write in writes])
     if request.acks == _NONE:
         if any(result.error_code for result in response.partitions):
             count_errors(call.core, call.api_key, response)
@@ -106,23 +106,23 @@ def finish(call: Call, now_ms: int, request: ProduceRequest, placed: list[Produc
         else:
             call.no_reply()
     else:
-        tell = partial(call.resume, request, lambda _: answer(call, placed, response))
+        tell = partial(call.resume, request, lambda _: answer(call, writes, response))
         call.core.durability.when_durable(now_ms, tell)
 
 
-def answer(call: Call, placed: list[ProducePlace], response: ProduceResponse) -> None:
+def answer(call: Call, writes: list[PartitionWrite], response: ProduceResponse) -> None:
     """Answer after the sync. Batches whose sync has failed are refused."""
     if call.core.durability.failures:
-        for place in placed:
-            log = None if place.partition is None else place.partition.opened
-            if log is not None and not place.result.error_code and not log.is_durable(place.result.base_offset):
+        for write in writes:
+            log = None if write.partition is None else write.partition.opened
+            if log is not None and not write.result.error_code and not log.is_durable(write.result.base_offset):
                 call.core.metrics.count("storage_errors")
-                place.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.directory} is read-only: {log.failure}")
-                place.result.base_offset = -1
+                write.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.directory} is read-only: {log.failure}")
+                write.result.base_offset = -1
     call.reply(response)
 
 
-class ProducePlace:
+class PartitionWrite:
     """One partition of the request, the header of its batch, and its result. None: the batch is refused."""
 
     __slots__ = ("header", "partition", "result", "wanted")
@@ -159,41 +159,41 @@ def _refused_whole(
     return (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None) if denied else None
 
 
-def _place(
+def _checked(
     call: Call,
     request: ProduceRequest,
     wanted: ProducePartition,
     header: BatchHeader | Flaw,
     refusal: tuple[int, str | None] | None,
-) -> ProducePlace:
-    place, core = ProducePlace(wanted), call.core
+) -> PartitionWrite:
+    write, core = PartitionWrite(wanted), call.core
     partition, code, topic = find_partition(core, wanted.topic, wanted.topic_id, wanted.partition)
     name = wanted.topic if topic is None else topic.name
     if refusal is not None:
-        place.refuse(*refusal)
+        write.refuse(*refusal)
     elif core.rights.enforced and name is not None and not call.may(Operation.WRITE, ResourceType.TOPIC, name):
-        place.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        write.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     elif partition is None:
-        place.refuse(code)
+        write.refuse(code)
         if topic is None and not isinstance(header, Flaw):
             core.topics.deleted_names.refuse(wanted.topic, wanted.topic_id, wanted.partition, header)
     elif request.acks not in (_ALL, _LEADER, _NONE):
-        place.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
+        write.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
     elif partition.topic.internal:
-        place.refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, "The broker's own topics cannot be written to.")
+        write.refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, "The broker's own topics cannot be written to.")
     else:
-        place.partition = partition
+        write.partition = partition
         if isinstance(header, Flaw):
-            place.refuse(header.code, header.message)
+            write.refuse(header.code, header.message)
         elif header.codec == _ZSTD and call.version < _ZSTD_FROM:
-            place.refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{_ZSTD_FROM} (KIP-110)")
+            write.refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{_ZSTD_FROM} (KIP-110)")
         else:
-            place.header = header
-    return place
+            write.header = header
+    return write
 
 
 def _enlist(
-    call: Call, now_ms: int, request: ProduceRequest, placed: list[ProducePlace]
+    call: Call, now_ms: int, request: ProduceRequest, writes: list[PartitionWrite]
 ) -> tuple[dict[ProducerPair, tuple[int, int]], bool]:
     """Enlist the partitions of transactional batches.
 
@@ -201,8 +201,8 @@ def _enlist(
         (error code, log start offset) by refused producer; and true if a producer has to wait for its markers.
     """
     wanted: defaultdict[ProducerPair, list[tuple[str, int]]] = defaultdict(list)
-    for place in placed:
-        header, partition = place.header, place.partition
+    for write in writes:
+        header, partition = write.header, write.partition
         if header is not None and partition is not None and header.is_transactional:
             wanted[ProducerPair(header.producer_id, header.producer_epoch)].append(
                 (partition.topic.name, partition.index)
@@ -221,36 +221,36 @@ def _enlist(
     return refusals, any(code == ErrorCode.CONCURRENT_TRANSACTIONS for code, _ in refusals.values())
 
 
-def _append(call: Call, now_ms: int, place: ProducePlace, refusals: dict[ProducerPair, tuple[int, int]]) -> None:
-    header, partition = place.header, place.partition
-    if place.result.error_code or header is None or partition is None:
+def _append(call: Call, now_ms: int, write: PartitionWrite, refusals: dict[ProducerPair, tuple[int, int]]) -> None:
+    header, partition = write.header, write.partition
+    if write.result.error_code or header is None or partition is None:
         return
     if header.is_transactional:
         refusal = refusals.get(ProducerPair(header.producer_id, header.producer_epoch))
         if refusal is not None:
-            place.refuse(refusal[0], _MESSAGES.get(refusal[0]), refusal[1])
+            write.refuse(refusal[0], _MESSAGES.get(refusal[0]), refusal[1])
             return
     log = open_log(partition, call.core.metrics)
     if log is None:
-        place.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.directory} cannot be opened")
+        write.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.directory} cannot be opened")
         return
     decompress = call.core.large.section_of
     appended = log.append(
-        place.wanted.records, now_ms, produce_version=call.version, decompress=decompress, header=header
+        write.wanted.records, now_ms, produce_version=call.version, decompress=decompress, header=header
     )
-    note_appended(call.core, place, header, partition, log, appended)
+    note_appended(call.core, write, header, partition, log, appended)
 
 
 def note_appended(
     core: Core,
-    place: ProducePlace,
+    write: PartitionWrite,
     header: BatchHeader,
     partition: Partition,
     log: PartitionLog,
     appended: Appended | Duplicate | Rejected,
 ) -> None:
     """Count and log the outcome of a batch, and set the partition's result."""
-    result, metrics = place.result, core.metrics
+    result, metrics = write.result, core.metrics
     if isinstance(appended, Rejected):
         if appended.error_code in _LOSS:
             metrics.count(_LOSS[appended.error_code])
@@ -264,7 +264,7 @@ def note_appended(
         elif appended.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
             failure = core.now.ms, partition.directory, str(appended.message)
             core.failed_writes.failed(*failure, is_full=log.failure is not None and is_full(log.failure))
-        place.refuse(appended.error_code, appended.message, appended.log_start_offset)
+        write.refuse(appended.error_code, appended.message, appended.log_start_offset)
         result.record_errors = appended.record_errors
         return
     if isinstance(appended, Appended) and appended.unknown_producer:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from uuid import UUID
 
-from fencepost.broker.api.records.k00_produce import ProducePlace, answer, finish, note_appended
+from fencepost.broker.api.records.k00_produce import PartitionWrite, answer, finish, note_appended
 from fencepost.broker.api.records.produce_common import (
     CommonBatch,
     CommonProduce,
@@ -244,7 +244,7 @@ def _append(
         core.answer_at_once(connection, _API_KEY, encode_common_answer(produce, usual))
         return
     call, request = _entered(core, connection, size, produce)
-    noted = [ProducePlace(wanted) for wanted in request.partitions]
+    noted = [PartitionWrite(wanted) for wanted in request.partitions]
     for note, (_, header, partition, log), outcome in zip(noted, targets, outcomes, strict=True):
         note.partition, note.header = partition, header
         note_appended(core, note, header, partition, log, outcome)
@@ -272,10 +272,10 @@ def _entered(core: Core, connection: Connection, size: int, produce: CommonProdu
     return call, ProduceRequest(produce.transactional_id, produce.acks, produce.timeout_ms, wanted)
 
 
-def _answer(call: Call, produce: CommonProduce, taken: list[Taken], places: list[ProducePlace], _now_ms: int) -> None:
+def _answer(call: Call, produce: CommonProduce, taken: list[Taken], writes: list[PartitionWrite], _now_ms: int) -> None:
     """Answer batches that were appended, after their sync, or after it has failed."""
     core = call.core
     if core.durability.failures or core.settings.quotas:
-        answer(call, places, ProduceResponse([place.result for place in places]))
+        answer(call, writes, ProduceResponse([write.result for write in writes]))
     else:
         core.deliver(call, (encode_common_answer(produce, taken),))

@@ -28,7 +28,7 @@ __all__ = ["HANDLER"]
 def _handle(call: Call, now_ms: int, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """Describe one page."""
     core = call.core
-    if request.cursor is not None and _is_astray(request, request.cursor):
+    if request.cursor is not None and _is_invalid_cursor(request, request.cursor):
         return DescribeTopicPartitionsResponse(
             topics=[
                 DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
@@ -79,7 +79,7 @@ def _handle(call: Call, now_ms: int, request: DescribeTopicPartitionsRequest) ->
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _is_astray(request: DescribeTopicPartitionsRequest, cursor: Cursor) -> bool:
+def _is_invalid_cursor(request: DescribeTopicPartitionsRequest, cursor: Cursor) -> bool:
     """Return true if the cursor has an invalid partition, or a topic that is not requested."""
     names = {topic.name for topic in request.topics}
     return cursor.partition_index < 0 or bool(names and cursor.topic_name not in names)

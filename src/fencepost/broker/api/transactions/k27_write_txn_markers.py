@@ -34,8 +34,8 @@ def _handle(call: Call, now_ms: int, request: WriteTxnMarkersRequest) -> None:
     """
     written: dict[int, dict[str, dict[int, int]]] = {}
     for marker in request.markers:
-        places = [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
-        for name, index in dict.fromkeys(places):
+        partitions = [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
+        for name, index in dict.fromkeys(partitions):
             codes = written.setdefault(marker.producer_id, {}).setdefault(name, {})
             codes[index] = _write(call, now_ms, marker, name, index)
     results = [

@@ -60,7 +60,7 @@ def _name_topics(call: Call, request: TxnOffsetCommitRequest) -> None:
 
 def _missing(call: Call, request: TxnOffsetCommitRequest) -> Collection[TopicAndPartition]:
     requested = ((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
-    return {place for place in requested if call.core.topics.partition(*place) is None}
+    return {partition for partition in requested if call.core.topics.partition(*partition) is None}
 
 
 def _attempt(
@@ -136,13 +136,13 @@ def _answer(
         if known is None:
             refused.setdefault(key, [])
         for wanted in topic.partitions:
-            place = topic.name, wanted.partition_index
+            partition = topic.name, wanted.partition_index
             result = TxnOffsetCommitResponsePartition(partition_index=wanted.partition_index)
-            if place in missing:
+            if partition in missing:
                 result.error_code = partition_error(known, wanted.partition_index, by_id=by_id)
                 refused.setdefault(key, []).append(result)
             else:
-                result.error_code = codes.get(place, otherwise)
+                result.error_code = codes.get(partition, otherwise)
                 results.append(result)
         if results:
             taken.append((key, results))

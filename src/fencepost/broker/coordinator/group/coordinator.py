@@ -272,7 +272,7 @@ class GroupCoordinator:
         takes_over = other is not None and joins and own.takes_over(other, group_id)
         refusal = own.check(request)
         if refusal is None and not takes_over:
-            refusal = self._not_of(own, group_id)
+            refusal = self._refusal_of_other_kind(own, group_id)
         if refusal is None and not joins and present is None:
             refusal = Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no {own.name} group {group_id}.")
         if refusal is None and joins:
@@ -289,7 +289,7 @@ class GroupCoordinator:
 
     def admit(self, now_ms: int, kind: type[GroupKind[D]], group_id: str) -> Refusal | None:
         """Return the refusal if there can be no group of this kind with the id."""
-        return self._not_of(self._kinds.get(kind), group_id) or self._no_room(now_ms, group_id)
+        return self._refusal_of_other_kind(self._kinds.get(kind), group_id) or self._no_room(now_ms, group_id)
 
     # Offsets
 
@@ -406,7 +406,7 @@ class GroupCoordinator:
         kind = self._kinds.of(group_id)
         return self._default if kind is None else kind
 
-    def _not_of(self, own: GroupKind[Any], group_id: str) -> Refusal | None:
+    def _refusal_of_other_kind(self, own: GroupKind[Any], group_id: str) -> Refusal | None:
         """Return the refusal of a request for a group of another kind."""
         if self._kinds.of(group_id) in (None, own):
             return None

@@ -79,7 +79,7 @@ def _end_with_client_pair(
     if current.state in PREPARED:
         return _error(ErrorCode.CONCURRENT_TRANSACTIONS)
     if request.bumping:
-        return _end_nothing(now_ms, current, request, allocate)
+        return _end_without_transaction(now_ms, current, request, allocate)
     outcome = _outcome(current)
     has_bumped = current.client_transaction_version == BUMPING and current.last_bump is not BumpCause.NONE
     if outcome is None or has_bumped:
@@ -91,7 +91,7 @@ def _end_with_client_pair(
     return Result(EndReply(ErrorCode.NONE, *current.client_pair))
 
 
-def _end_nothing(
+def _end_without_transaction(
     now_ms: int, current: Transaction, request: EndRequest, allocate: AllocateProducerId
 ) -> Result[EndReply]:
     """Decide EndTxn v5+ with the present pair and no transaction. A commit is refused, and an abort bumps the epoch."""

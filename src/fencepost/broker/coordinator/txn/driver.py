@@ -210,7 +210,7 @@ class Transactions:
     def _settle_one(self, now_ms: int, partition: Partition, owner: str | None, state: ProducerState) -> None:
         """Settle the open transaction of one producer. Raises OSError."""
         current = None if owner is None else self.coordinator.transaction(owner)
-        if self._must_not_guess(partition, owner, state.txn_first_offset):
+        if self._may_hide_outcome(partition, owner, state.txn_first_offset):
             _log.error(
                 "%s: producer id %s has a transaction open since offset %s, and its outcome is "
                 "damaged. It stays open, and readers of committed records wait there: end it with WriteTxnMarkers "
@@ -240,7 +240,7 @@ class Transactions:
             self._idle_owners = self.coordinator.owners()
         return self._idle_owners.get(producer_id)
 
-    def _must_not_guess(self, partition: Partition, owner: str | None, first_offset: int) -> bool:
+    def _may_hide_outcome(self, partition: Partition, owner: str | None, first_offset: int) -> bool:
         """Return true if a damaged record or marker may hold the outcome of a transaction. Raises OSError."""
         return (owner is None and self._doubts.exist) or has_gap(partition.log, first_offset)
 

@@ -18,7 +18,7 @@ from fencepost.broker.log.results import Appended, CorruptSegment
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.validate import Flaw, admitted
 from fencepost.protocol.cursor import Buffer
-from fencepost.protocol.records.batch import LENGTH_PREFIX_BYTES, BatchHeader, placed
+from fencepost.protocol.records.batch import LENGTH_PREFIX_BYTES, BatchHeader, with_log_fields
 from fencepost.protocol.records.check import Checked
 from fencepost.protocol.records.walk import section_of
 
@@ -72,7 +72,7 @@ class JointAppend:
                 return
             if header.producer_id >= 0 and not self._follows(header, last_offset, produce_version):
                 return
-            self.parts += placed(header, batch, self.end_offset, LEADER_EPOCH, -1)
+            self.parts += with_log_fields(header, batch, self.end_offset, LEADER_EPOCH, -1)
             self.batches.append((last_offset, timestamp_ms, size))
             self.results.append(_new(Appended, (self.end_offset, last_offset, -1, start, False, False)))
             self.size, self.newest_ms, self.end_offset = grown, newest_ms, last_offset + 1

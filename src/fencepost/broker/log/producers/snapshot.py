@@ -29,7 +29,7 @@ _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
 _EXTRA = struct.Struct(">ibb")
-_PLACE = struct.Struct(">qq")
+_POSITION = struct.Struct(">qq")
 _BATCH = struct.Struct(">iiqqq")
 _VERSION = 1
 _EXTRA_MAGIC = b"FP01"
@@ -63,9 +63,11 @@ class CorruptSnapshot(Exception):
     """The bytes are not a valid snapshot. An older one, or a scan of the log, replaces it."""
 
 
-def encode_snapshot(states: Iterable[ProducerState], place: LogPosition, ended: Mapping[int, bytes] = NOTHING) -> bytes:
+def encode_snapshot(
+    states: Iterable[ProducerState], log_position: LogPosition, ended: Mapping[int, bytes] = NOTHING
+) -> bytes:
     """Encode a snapshot. `ended`: packed states by producer id, see `pack_ended`."""
-    entries, extras = [], [_EXTRA_MAGIC, _PLACE.pack(place.segment, place.position)]
+    entries, extras = [], [_EXTRA_MAGIC, _POSITION.pack(log_position.segment, log_position.position)]
     for state in states:
         entries.append(
             _ENTRY.pack(
@@ -85,8 +87,8 @@ def encode_snapshot(states: Iterable[ProducerState], place: LogPosition, ended: 
         epoch, coordinator_epoch, timestamp_ms = unpack_ended(packed)
         entries.append(_ENTRY.pack(producer_id, epoch, -1, -1, 0, timestamp_ms, coordinator_epoch, -1))
     extras.append(_NO_EXTRA * len(ended))
-    extras += [_SEGMENTS_MAGIC, _COUNT.pack(len(place.segments))]
-    extras += [_SEGMENT.pack(*segment) for segment in place.segments]
+    extras += [_SEGMENTS_MAGIC, _COUNT.pack(len(log_position.segments))]
+    extras += [_SEGMENT.pack(*segment) for segment in log_position.segments]
     body = _COUNT.pack(len(entries)) + b"".join(entries) + b"".join(extras)
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
@@ -97,13 +99,13 @@ class DecodedSnapshot(NamedTuple):
     states: list[ProducerState]
     ended: dict[int, bytes]
     """Packed states by producer id, see `pack_ended`."""
-    place: LogPosition | None
+    position: LogPosition | None
     """None in a snapshot written by Apache Kafka."""
 
 
 def decode_snapshot(data: bytes) -> DecodedSnapshot:
     """Decode a snapshot, also one written by Apache Kafka. Raises CorruptSnapshot."""
-    place = None
+    log_position = None
     try:
         version, crc = _HEAD.unpack_from(data)
         if version != _VERSION:
@@ -119,8 +121,8 @@ def decode_snapshot(data: bytes) -> DecodedSnapshot:
         has_extras = data[behind : behind + len(_EXTRA_MAGIC)] == _EXTRA_MAGIC
         position = behind + len(_EXTRA_MAGIC)
         if has_extras:
-            place = LogPosition(*_PLACE.unpack_from(data, position))
-            position += _PLACE.size
+            log_position = LogPosition(*_POSITION.unpack_from(data, position))
+            position += _POSITION.size
         states, ended = [], {}
         for entry in entries:
             producer_id, epoch, sequence, offset, _, timestamp_ms, coordinator_epoch, first_offset = entry
@@ -133,11 +135,11 @@ def decode_snapshot(data: bytes) -> DecodedSnapshot:
             if has_extras:
                 position = _decode_extra(data, position, state)
             states.append(state)
-        if place is not None:
-            place = place._replace(segments=_decode_segments(data, position))
+        if log_position is not None:
+            log_position = log_position._replace(segments=_decode_segments(data, position))
     except struct.error as error:
         raise CorruptSnapshot(str(error)) from error
-    return DecodedSnapshot(states, ended, place)
+    return DecodedSnapshot(states, ended, log_position)
 
 
 def _decode_entry(entry: tuple[int, ...]) -> ProducerState:

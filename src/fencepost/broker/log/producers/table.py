@@ -204,18 +204,18 @@ class ProducerTable:
             self.note_batch(facts_of(header), header.base_offset, header.last_offset, header.max_timestamp)
         return None
 
-    def encode(self, place: LogPosition) -> bytes:
+    def encode(self, log_position: LogPosition) -> bytes:
         """Encode a snapshot taken at that position of the log."""
-        return encode_snapshot(self._states.values(), place, self._ended)
+        return encode_snapshot(self._states.values(), log_position, self._ended)
 
     def load(self, data: bytes) -> LogPosition | None:
         """Load a snapshot. Return its position, if known. Raises CorruptSnapshot; then nothing has changed."""
-        states, self._ended, place = decode_snapshot(data)
+        states, self._ended, log_position = decode_snapshot(data)
         self._states = {state.producer_id: state for state in states}
         still_open = sorted((s.txn_first_offset, s.producer_id) for s in states if s.txn_first_offset >= 0)
         self._open = OrderedDict((producer_id, first) for first, producer_id in still_open)
         self.undurable.clear()
-        return place
+        return log_position
 
     def expire(self, now_ms: int, expiration_ms: int, is_live: Callable[[int], bool], shrunk_max: int) -> None:
         """Shrink states that were idle for `expiration_ms`, except for live transactional ids and open transactions.

@@ -60,8 +60,8 @@ class Sent:
             timestamp = (TIMESTAMP_NOT_AVAILABLE, -1)
             return Message(self.topic, partition, None, self.key, self.value, None, error, timestamp, latency_s)
         timestamp = (TIMESTAMP_CREATE_TIME, metadata.timestamp_ms)
-        place = metadata.topic, metadata.partition, metadata.offset
-        return Message(*place, self.key, self.value, None, None, timestamp, latency_s)
+        position = metadata.topic, metadata.partition, metadata.offset
+        return Message(*position, self.key, self.value, None, None, timestamp, latency_s)
 
 
 class Reports:

@@ -34,9 +34,11 @@ def message_of(record: Record) -> Message:
     return Message(topic, partition, offset, key, value, found, None, (kind + 1, timestamp_ms), None, known)
 
 
-def error_message(error: KafkaError, place: tuple[str, int] | None = None, offset: int | None = None) -> Message:
+def error_message(
+    error: KafkaError, topic_partition: tuple[str, int] | None = None, offset: int | None = None
+) -> Message:
     """Return the message of an error or event."""
-    topic, partition = (None, None) if place is None else place
+    topic, partition = (None, None) if topic_partition is None else topic_partition
     text = error.str().encode()
     return Message(topic, partition, offset, None, text, None, error, (TIMESTAMP_NOT_AVAILABLE, -1))
 
@@ -78,13 +80,13 @@ class FetchedMessages:
         """Put messages back, so that `next` returns them first."""
         self._kept.extendleft(reversed(list(messages)))
 
-    def forget(self, places: Iterable[tuple[str, int]]) -> None:
+    def forget(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Drop the kept messages and the events of these partitions. The core drops its own records in its calls."""
-        gone = {OurTopicPartition(*place) for place in places}
+        gone = {OurTopicPartition(*partition) for partition in partitions}
         self._kept = deque(each for each in self._kept if (each.topic(), each.partition()) not in gone)
         self._events = deque(each for each in self._events if (each.topic(), each.partition()) not in gone)
-        for place in gone:
-            self._ended_at.pop(place, None)
+        for partition in gone:
+            self._ended_at.pop(partition, None)
 
     def fill(self, wait_ms: int) -> None:
         """Take records and events from the consumer, and wait at most `wait_ms` for the first."""
@@ -126,21 +128,21 @@ class FetchedMessages:
         A broker leaves unchanged partitions out of a fetch session's responses, also after they were assigned again.
         """
         at = {
-            place: state.position
-            for place, state in core._reading.places.items()
+            partition: state.position
+            for partition, state in core._reading.states.items()
             if state.position is not None
             and not state.paused
-            and place not in self._ended_at
-            and core.lag(place) is None
+            and partition not in self._ended_at
+            and core.lag(partition) is None
         }
         if not at:
             return []
         found = await core.offsets_for(dict.fromkeys(at, OffsetSpec.LATEST))
-        return [(place, offset) for place, offset in at.items() if found[place].offset == offset]
+        return [(partition, offset) for partition, offset in at.items() if found[partition].offset == offset]
 
     async def _store(self, core: ConsumerCore) -> None:
         stored, self.stored = self.stored, {}
-        core._reading.store({place: at for place, at in stored.items() if place in core._reading.places})
+        core._reading.store({partition: at for partition, at in stored.items() if partition in core._reading.states})
 
     async def _take_part(self) -> None:
         """Do the work of a poll for the group and for automatic commits, without returning records."""
@@ -153,26 +155,28 @@ class FetchedMessages:
         core._take_part()
 
     def _look(self, core: ConsumerCore) -> _StateEvents:
-        places = core._reading.places
-        names = {*core.subscription(), *(place.topic for place in places)}
+        states = core._reading.states
+        names = {*core.subscription(), *(partition.topic for partition in states)}
         known = [core.cluster.topics.get(name) for name in names]
         missing = [each.name for each in known if each and each.error_code == E.UNKNOWN_TOPIC_OR_PARTITION]
         self._reported &= set(missing)
         if not self._partition_eof:
             return _StateEvents([], missing)
         ends = [
-            (place, state.position)
-            for place, state in places.items()
-            if state.position is not None and not state.paused and not state.ready and core.lag(place) == 0
+            (partition, state.position)
+            for partition, state in states.items()
+            if state.position is not None and not state.paused and not state.ready and core.lag(partition) == 0
         ]
         return _StateEvents(ends, missing)
 
     def _note(self, looked: _StateEvents) -> None:
-        for place, offset in looked.ends:
-            if self._ended_at.get(place) != offset:
-                self._ended_at[place] = offset
-                end = KafkaError(NUMBERS["_PARTITION_EOF"], f"{place.topic}-{place.partition}: the end is {offset}")
-                self._events.append(error_message(end, place, offset))
+        for partition, offset in looked.ends:
+            if self._ended_at.get(partition) != offset:
+                self._ended_at[partition] = offset
+                end = KafkaError(
+                    NUMBERS["_PARTITION_EOF"], f"{partition.topic}-{partition.partition}: the end is {offset}"
+                )
+                self._events.append(error_message(end, partition, offset))
         for name in looked.missing:
             if name not in self._reported:
                 self._reported.add(name)

@@ -115,19 +115,39 @@ class TopicPartition:
         return hash((self.topic, self.partition))
 
     def __eq__(self, other: object) -> bool:
-        return place_of(self) == place_of(other) if isinstance(other, TopicPartition) else NotImplemented
+        return (
+            topic_partition_of(self) == topic_partition_of(other)
+            if isinstance(other, TopicPartition)
+            else NotImplemented
+        )
 
     def __lt__(self, other: object) -> bool:
-        return place_of(self) < place_of(other) if isinstance(other, TopicPartition) else NotImplemented
+        return (
+            topic_partition_of(self) < topic_partition_of(other)
+            if isinstance(other, TopicPartition)
+            else NotImplemented
+        )
 
     def __le__(self, other: object) -> bool:
-        return place_of(self) <= place_of(other) if isinstance(other, TopicPartition) else NotImplemented
+        return (
+            topic_partition_of(self) <= topic_partition_of(other)
+            if isinstance(other, TopicPartition)
+            else NotImplemented
+        )
 
     def __gt__(self, other: object) -> bool:
-        return place_of(self) > place_of(other) if isinstance(other, TopicPartition) else NotImplemented
+        return (
+            topic_partition_of(self) > topic_partition_of(other)
+            if isinstance(other, TopicPartition)
+            else NotImplemented
+        )
 
     def __ge__(self, other: object) -> bool:
-        return place_of(self) >= place_of(other) if isinstance(other, TopicPartition) else NotImplemented
+        return (
+            topic_partition_of(self) >= topic_partition_of(other)
+            if isinstance(other, TopicPartition)
+            else NotImplemented
+        )
 
 
 def integer(name: str, value: object, bits: int) -> int:
@@ -139,7 +159,7 @@ def integer(name: str, value: object, bits: int) -> int:
     return int(value)
 
 
-def place_of(partition: TopicPartition) -> OurTopicPartition:
+def topic_partition_of(partition: TopicPartition) -> OurTopicPartition:
     """Return the partition as Fencepost's own type."""
     return OurTopicPartition(partition.topic, partition.partition)
 
@@ -161,7 +181,7 @@ def checked_partition(partition: object) -> TopicPartition:
 def distinct_partitions(what: str, partitions: object) -> list[TopicPartition]:
     """Return a list of partitions. Raises TypeError, and KafkaException if one is named twice."""
     found = checked_partitions(partitions)
-    if len({place_of(each) for each in found}) != len(found):
+    if len({topic_partition_of(each) for each in found}) != len(found):
         raise local_error("_INVALID_ARG", f"{what}: a partition is named twice")
     return found
 
@@ -172,11 +192,11 @@ def position_to_commit(partition: TopicPartition) -> OffsetAndMetadata:
     return OffsetAndMetadata(partition.offset, partition.metadata or "", epoch)
 
 
-def committed_partition(place: tuple[str, int], at: OffsetAndMetadata | None) -> TopicPartition:
+def committed_partition(partition: tuple[str, int], at: OffsetAndMetadata | None) -> TopicPartition:
     """Return a partition with its committed offset; OFFSET_INVALID if it has none."""
     if at is None:
-        return TopicPartition(*place)
-    return TopicPartition(*place, at.offset, at.metadata, at.leader_epoch)
+        return TopicPartition(*partition)
+    return TopicPartition(*partition, at.offset, at.metadata, at.leader_epoch)
 
 
 class Message:

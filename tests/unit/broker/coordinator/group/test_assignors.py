@@ -68,8 +68,8 @@ def test_each_partition_goes_to_one_subscriber(
     group: list[tuple[frozenset[UUID], frozenset[TopicIdPartition], str | None]], name: str
 ) -> None:
     members = [
-        Assignee(f"m{place}", f"{static}{place}" if static else None, topics, present)
-        for place, (topics, present, static) in enumerate(group)
+        Assignee(f"m{number}", f"{static}{number}" if static else None, topics, present)
+        for number, (topics, present, static) in enumerate(group)
     ]
     shares = ASSIGNORS[name](members, COUNTS)
     assert set(shares) == {one.member_id for one in members}

@@ -47,11 +47,11 @@ def test_what_is_taken_from_a_prepared_transaction_is_logged(
         admin.delete_records({("t", 0): -1})
     else:
         admin.delete_group("g")
-    (told,) = [
+    (reported,) = [
         record.getMessage() for record in caplog.records if "are lost, even if it commits" in record.getMessage()
     ]
-    assert what in told
-    assert f"transaction {note} of transactional id 'book' (open, waiting for its owner's decision)" in told
+    assert what in reported
+    assert f"transaction {note} of transactional id 'book' (open, waiting for its owner's decision)" in reported
 
 
 def test_nothing_is_logged_where_nothing_is_open(

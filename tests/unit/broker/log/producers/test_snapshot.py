@@ -40,13 +40,13 @@ def states() -> list[ProducerState]:
 
 
 def test_everything_comes_back() -> None:
-    found, ended, place = decode_snapshot(
+    found, ended, log_position = decode_snapshot(
         encode_snapshot(states(), LogPosition(7, 4096, (SegmentSeal(0, 3, 12, 5), SegmentSeal(7, -1, 0, -1))))
     )
     all_states = states()
     assert found == [all_states[0], *all_states[2:]]
     assert {producer_id: ended_of(producer_id, packed) for producer_id, packed in ended.items()} == {1: all_states[1]}
-    assert place == (7, 4096, ((0, 3, 12, 5), (7, -1, 0, -1)))
+    assert log_position == (7, 4096, ((0, 3, 12, 5), (7, -1, 0, -1)))
     assert [state.shrunk for state in found] == [False, True, False]
     assert len(found[0].batches) == 5
 
@@ -59,8 +59,8 @@ def kafkas(*entries: bytes) -> bytes:
 
 def test_kafkas_own_snapshot_is_read() -> None:
     entry = struct.pack(">qhiqiqiq", 9, 1, 14, 200, 4, 1234, 0, 196)
-    (state,), _, place = decode_snapshot(kafkas(entry))
-    assert place is None
+    (state,), _, log_position = decode_snapshot(kafkas(entry))
+    assert log_position is None
     assert (state.producer_id, state.epoch, state.last_sequence, state.txn_first_offset) == (9, 1, 14, 196)
     assert [tuple(batch) for batch in state.batches] == [(10, 14, 196, 200, 1234)]
     assert state.seen == 5
@@ -78,11 +78,11 @@ def test_a_batch_of_one_record_is_remembered_from_kafkas_snapshot() -> None:
 
 def test_of_an_ended_producer_stands_what_kafka_writes_of_one_without_batches() -> None:
     """ProducerStateEntry: no sequence and no offset are -1, and so is the first offset of no transaction."""
-    place = LogPosition(7, 4096, (SegmentSeal(0, 3, 12, 5),))
-    data = encode_snapshot(states()[:1], place, {8: pack_ended(5, 6, 77), 9: pack_ended(1, 2, 78)})
+    log_position = LogPosition(7, 4096, (SegmentSeal(0, 3, 12, 5),))
+    data = encode_snapshot(states()[:1], log_position, {8: pack_ended(5, 6, 77), 9: pack_ended(1, 2, 78)})
     assert data[56:102] == struct.pack(">qhiqiqiq", 8, 5, -1, -1, 0, 77, 6, -1)
     found = decode_snapshot(data)
-    assert (found.states, found.place) == (states()[:1], place)
+    assert (found.states, found.position) == (states()[:1], log_position)
     assert {producer_id: unpack_ended(packed) for producer_id, packed in found.ended.items()} == {
         8: (5, 6, 77),
         9: (1, 2, 78),

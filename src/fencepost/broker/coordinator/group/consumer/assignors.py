@@ -40,8 +40,8 @@ def assign_range(members: Sequence[Assignee], partitions: Mapping[UUID, int]) ->
             continue
         least, extra = divmod(count, len(subscribers))
         start = 0
-        for place, member in enumerate(subscribers):
-            end = start + least + (place < extra)
+        for rank, member in enumerate(subscribers):
+            end = start + least + (rank < extra)
             shares[member.member_id].update(TopicIdPartition(topic_id, index) for index in range(start, end))
             start = end
     return {member_id: frozenset(share) for member_id, share in shares.items()}
@@ -65,8 +65,8 @@ def _even(members: Sequence[Assignee], partitions: Mapping[UUID, int]) -> Shares
     taken: set[TopicIdPartition] = set()
     # The members with the most partitions get the larger quotas, so that nothing of theirs moves.
     by_size = sorted(members, key=lambda member: (-len(member.present & existing), member.member_id))
-    for place, member in enumerate(by_size):
-        quotas[member.member_id] = least + (place < extra)
+    for index, member in enumerate(by_size):
+        quotas[member.member_id] = least + (index < extra)
         present = sorted((member.present & existing) - taken)
         kept[member.member_id] = present[: quotas[member.member_id]]
         taken.update(kept[member.member_id])

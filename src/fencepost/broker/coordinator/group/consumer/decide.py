@@ -44,13 +44,13 @@ __all__ = [
     "check_commit",
     "check_fetch",
     "check_request",
+    "continue_as",
     "decide_heartbeat",
     "decide_leave",
     "fence",
     "reconcile",
     "settle",
     "stale_code",
-    "take_place",
 ]
 
 _FIRST_WITH_OWN_MEMBER_ID = 1
@@ -274,7 +274,7 @@ def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> Refusal 
     )
 
 
-def take_place(draft: TentativeGroup, old: ConsumerMember, member_id: str) -> ConsumerMember:
+def continue_as(draft: TentativeGroup, old: ConsumerMember, member_id: str) -> ConsumerMember:
     """Let a static member continue under a new id, with the assignment and the target of the old one."""
     group_id = draft.group.group_id
     target = draft.group.target_of(old.member_id)
@@ -290,7 +290,7 @@ def take_place(draft: TentativeGroup, old: ConsumerMember, member_id: str) -> Co
 def _come_back(draft: TentativeGroup, request: ConsumerHeartbeat, old: ConsumerMember) -> ConsumerMember | Refusal:
     """Let a static member return. Its old id must have left temporarily, or use the classic protocol."""
     if old.away or old.wants.classic is not None:
-        return take_place(draft, old, request.member_id)
+        return continue_as(draft, old, request.member_id)
     return Refusal(
         ErrorCode.UNRELEASED_INSTANCE_ID, f"Member {old.member_id} has instance id {request.instance_id} still."
     )

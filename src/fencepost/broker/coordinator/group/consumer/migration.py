@@ -17,7 +17,7 @@ from fencepost.broker.coordinator.group.base.member_states import MemberEvent, M
 from fencepost.broker.coordinator.group.base.requests import Join, Joined, LeavingMember, Refusal, Synced, SyncGroup
 from fencepost.broker.coordinator.group.base.subscription import read_assignment, read_subscription
 from fencepost.broker.coordinator.group.base.topics import Topics
-from fencepost.broker.coordinator.group.consumer.decide import settle, take_place
+from fencepost.broker.coordinator.group.consumer.decide import continue_as, settle
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
 from fencepost.broker.coordinator.group.consumer.tentative_group import TentativeGroup
 from fencepost.protocol.codes import ErrorCode
@@ -141,7 +141,7 @@ def join_classic(draft: TentativeGroup, request: Join, new_id: str, topics: Topi
             error = ErrorCode.UNKNOWN_MEMBER_ID if holder is None else ErrorCode.FENCED_INSTANCE_ID
             return Joined(error_code=error, member_id=request.member_id)
         if holder is not None and not request.member_id:
-            take_place(draft, holder, member_id)
+            continue_as(draft, holder, member_id)
     if member_id not in draft.group.members:
         if dynamic and subscription.owned:
             # The member was removed without its knowledge, and its partitions belong to other members now.

@@ -124,10 +124,10 @@ def assign(
 
 
 def _quotas(
-    had: Mapping[str, list[int]], places: int, sizes: Mapping[str, int], last_heartbeat_ms: Mapping[str, int]
+    had: Mapping[str, list[int]], count: int, sizes: Mapping[str, int], last_heartbeat_ms: Mapping[str, int]
 ) -> dict[str, int]:
-    """Divide `places` among the members. `sizes`: the number of partitions of other topics that each already has."""
-    least, extra = divmod(places, len(had))
+    """Divide `count` partitions among the members. `sizes`: the number of partitions of other topics that each has."""
+    least, extra = divmod(count, len(had))
 
     def order(member_id: str) -> tuple[int, bool, int, str]:
         keeps = len(had[member_id]) > least

@@ -153,11 +153,11 @@ def refused_commits(
     code = ErrorCode.STALE_MEMBER_EPOCH if request.has_member_epochs else ErrorCode.ILLEGAL_GENERATION
     if epoch > member.epoch:
         return dict.fromkeys(named, code)
-    return {place: code for place in named if not _had_since(group, member, place, epoch)}
+    return {partition: code for partition in named if not _had_since(group, member, partition, epoch)}
 
 
-def _had_since(group: StreamsGroup, member: StreamsMember, place: tuple[str, int], epoch: int) -> bool:
-    topic, partition = place
+def _had_since(group: StreamsGroup, member: StreamsMember, topic_partition: tuple[str, int], epoch: int) -> bool:
+    topic, partition = topic_partition
     for part in () if group.topology is None else group.topology.subtopologies:
         if topic in part.source_topics or any(topic == one.name for one in part.repartition_source_topics):
             task = StreamsTaskId(part.subtopology_id, partition)
