@@ -189,7 +189,7 @@ def query_program(code: str, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(spark_here: SparkHere, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def reported(spark_here: SparkHere, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the output of each block with `spark`, by its place."""
     spark = spark_here.session()
     found = {}

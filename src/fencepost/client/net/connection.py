@@ -337,9 +337,9 @@ class BrokerConnection:
                 return " before it answered anything; is it Kafka?"
             return " before it answered anything; is it a TLS listener, or no Kafka (security_protocol)?"
         if self._answers <= 2 and self._login is None:
-            if is_encrypted:
-                return " after ApiVersions; if this happens each time, the listener requires SASL (security_protocol=SASL_SSL)"
-            return " after ApiVersions; if this happens each time, the listener requires SASL (security_protocol=SASL_SSL or SASL_PLAINTEXT)"
+            needed = "SASL_SSL" if is_encrypted else "SASL_SSL or SASL_PLAINTEXT"
+            cause = "if this happens each time, the listener requires SASL"
+            return f" after ApiVersions; {cause} (security_protocol={needed})"
         return ""
 
     # --- holding back ---
