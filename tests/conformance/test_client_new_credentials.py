@@ -93,7 +93,8 @@ def test_a_session_is_renewed_with_the_new_password(world: Secured, user: str) -
     topic = world.name("t")
     with (
         fencepost.Producer(**login(world, user, FIRST)) as informed,
-        fencepost.Producer(**login(world, user, FIRST)) as uninformed,
+        # The long pause keeps it from another login by itself.
+        fencepost.Producer(**login(world, user, FIRST), reconnect_backoff_max_ms=600_000) as uninformed,
     ):
         informed.send(topic, b"v", partition=0).result(PATIENCE_S)
         uninformed.send(topic, b"v", partition=0).result(PATIENCE_S)
@@ -117,6 +118,37 @@ def test_a_session_is_renewed_with_the_new_password(world: Secured, user: str) -
             uninformed.send(topic, b"v")
         uninformed.set_sasl_credentials(user, SECOND)
         assert uninformed.send(topic, b"v", partition=0).result(PATIENCE_S).offset > 0
+
+
+@pytest.mark.parametrize("is_idempotent", [True, False], ids=["idempotent", "plain"])
+def test_a_producer_goes_on_when_the_broker_accepts_its_password_again(
+    world: Secured, user: str, is_idempotent: bool
+) -> None:
+    """A user may be created, or a certificate renewed, after the producer was refused. Nobody tells the producer."""
+    topic, refused, reported = world.name("t"), list[KafkaError](), list[Any]()
+    with fencepost.Producer(**login(world, user, FIRST), enable_idempotence=is_idempotent) as producer:
+        producer.send(topic, b"v").result(PATIENCE_S)
+        set_password(world, user, SECOND)
+        drop(producer)
+        peer = confluent_kafka.Producer({**dotted(login(world, user, FIRST)), "enable.idempotence": is_idempotent})
+        peer.produce(topic, b"v", on_delivery=lambda error, _: reported.append(error))
+        with pytest.raises(KafkaError) as caught:
+            producer.send(topic, b"v").result(PATIENCE_S)
+        assert isinstance(caught.value.__cause__, AuthenticationError)
+        set_password(world, user, FIRST)
+
+        def delivered() -> bool:
+            try:
+                producer.send(topic, b"v").result(PATIENCE_S)
+            except KafkaError as error:
+                refused.append(error)
+                return False
+            return True
+
+        until(delivered)
+        assert all(isinstance(error, AuthenticationError) for error in refused), refused
+        assert peer.flush(PATIENCE_S) == 0
+    assert reported == [None]
 
 
 @pytest.mark.parametrize(

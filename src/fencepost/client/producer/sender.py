@@ -272,16 +272,26 @@ class Sender:
         self._replace_epoch = self._replace_id = True
 
     def fail_permanently(self, error: KafkaError) -> None:
-        """Stop sending permanently. Later calls of the application raise `error`."""
+        """Stop sending permanently. Later calls of the application raise `error`.
+
+        A refused login is permanent for transactions only. Without them a later call tries again.
+        """
         self.fatal = error
         self._accumulator.refuse()
+        if isinstance(error, AuthenticationError):
+            self.run_once("refused login", self._forget_refusal_later)
         if self.transactions is not None:
             self.transactions.batch_failed(error, False)
         self.drop(error)
         self._accumulator.unhandled.log(self._runtime.now_ms())
 
+    async def _forget_refusal_later(self) -> None:
+        # The broker may accept the credentials by then: a user was created, or a certificate file renewed.
+        await self._runtime.sleep_ms(self._config.reconnect_backoff_max_ms)
+        self._forget_refusal()
+
     def _forget_refusal(self) -> None:
-        """Clear a failed authentication after the credentials changed. Records that have failed stay failed."""
+        """Let the next record try another login. Records that have failed stay failed."""
         if isinstance(self.fatal, AuthenticationError) and self.transactions is None:
             self.fatal = None
 
