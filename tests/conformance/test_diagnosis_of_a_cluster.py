@@ -172,9 +172,22 @@ def values(cluster: ApacheKafkaCluster, topic: str) -> list[bytes | None]:
 
 def a_name_for(node: int, admin: fencepost.Admin, topic: str, prefix: str) -> str:
     """A group or transactional id whose coordinator is on this node."""
-    partitions = admin.describe_topics([topic])[topic].partitions
-    names = (f"{prefix}-{number}" for number in itertools.count())
-    return next(name for name in names if partitions[coordinator_partition(name, len(partitions))].leader == node)
+
+    numbers, count = set[int](), 0
+
+    def leads() -> bool:
+        """A node that was stopped leads no partition until the preferred leaders are back."""
+        nonlocal count
+        admin.elect_leaders()
+        partitions = admin.describe_topics([topic])[topic].partitions
+        numbers.update(number for number, partition in partitions.items() if partition.leader == node)
+        count = len(partitions)
+        return bool(numbers)
+
+    until(leads)
+    return next(
+        name for number in itertools.count() if coordinator_partition(name := f"{prefix}-{number}", count) in numbers
+    )
 
 
 class Named(NamedTuple):
