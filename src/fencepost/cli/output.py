@@ -98,9 +98,26 @@ def warn(words: str) -> None:
 
 
 class Stopped:
-    """The number of the signal that stopped a block, or None."""
+    """The signal that stopped a block.
+
+    Attributes:
+        by: Its number, or None.
+        waits: True while a signal does not interrupt.
+    """
 
     by: int | None = None
+    waits: bool = False
+
+    @contextmanager
+    def after(self) -> Iterator[None]:
+        """Let a signal interrupt after this block, not in it: two effects of the block belong together."""
+        self.waits = True
+        try:
+            yield
+        finally:
+            self.waits = False
+        if self.by is not None:
+            raise KeyboardInterrupt
 
 
 @contextmanager
@@ -113,9 +130,10 @@ def stopped_by_signals() -> Iterator[Stopped]:
     """
     stopped = Stopped()
 
-    def stop(number: int, _frame: object) -> NoReturn:
+    def stop(number: int, _frame: object) -> None:
         stopped.by = number
-        raise KeyboardInterrupt
+        if not stopped.waits:
+            raise KeyboardInterrupt
 
     def dropped(unraisable: sys.UnraisableHookArgs) -> None:
         if isinstance(unraisable.exc_value, KeyboardInterrupt) and stopped.by is not None:

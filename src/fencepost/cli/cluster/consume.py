@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -121,15 +121,17 @@ def consume(
             settings |= {"group.id": group, "auto.offset.reset": reset, "enable.auto.commit": "false"}
         with Consumer.from_config(settings) as consumer, stopped_by_signals() as stopped:
             to = _to(output, follow, _form(key_separator, as_json=as_json))
+            # Ctrl-C does not interrupt the write to a file. The reader of a pipe may never read, so there it must.
+            together = nullcontext if output is None else stopped.after
             if group is not None:
                 member = ReadingMember(consumer, topic)
-                count, is_whole = _written(member.read(follow=follow, most=most, commits=output is None), to)
+                count, is_whole = _written(member.read(follow=follow, most=most, commits=output is None), to, together)
                 if output is not None and (is_whole or follow):
                     member.commit()
             else:
                 ranges = _ranges(admin, partitions, first, last, read_committed=read_committed)
                 pieces = _followed(consumer, ranges) if follow else _read(consumer, ranges)
-                count, is_whole = _written(_at_most(pieces, most), to)
+                count, is_whole = _written(_at_most(pieces, most), to, together)
     sys.stdout.flush()
     sys.stderr.write(f"{counted_noun(count, 'record')}{'' if is_whole or follow else ', stopped before the end'}\n")
     if stopped.by is not None and not (is_whole or follow):
@@ -214,14 +216,20 @@ def _at_most(pieces: Iterator[Fetched], most: int | None) -> Iterator[Fetched]:
             return
 
 
-def _written(pieces: Iterator[Fetched], to: AbstractContextManager[Write]) -> tuple[int, bool]:
-    """Return the number of records, and false if Ctrl-C ended the command early."""
+def _written(
+    pieces: Iterator[Fetched], to: AbstractContextManager[Write], together: Callable[[], AbstractContextManager[None]]
+) -> tuple[int, bool]:
+    """Return the number of records, and false if Ctrl-C ended the command early.
+
+    `together`: Context of a write with its count.
+    """
     count = 0
     try:
         with to as write:
             for piece in pieces:
-                write(piece)
-                count += len(piece.columns)
+                with together():
+                    write(piece)
+                    count += len(piece.columns)
                 step(f"{count:,} records read")
     except KeyboardInterrupt:
         return count, False

@@ -144,12 +144,12 @@ def _all_or_what_came(
         sys.stderr.write("stopped\n")
     except (KafkaError, OSError, UnusableLine) as error:
         failure = error
-    lost = 0
     try:
         producer.flush()
     except ProduceFailedError as error:
-        lost, failure = error.records, failure or error
-    written = 0 if is_transaction and not is_done else writing.count - lost
+        failure = failure or error
+    # Not the writer's count: a signal may have come between a record and its count.
+    written = 0 if is_transaction and not is_done else int(producer.metrics()["record_send_total"])
     unknown = isinstance(failure, KafkaError) and failure.may_have_taken_effect
     words = (
         "it is unknown how many records were written"
