@@ -108,12 +108,14 @@ class AdminBase(ReportingCore):
         now_ms = self.cluster.runtime.now_ms()
         return now_ms + int((deadline_ms - now_ms) * share)
 
-    async def _ask_once(self, node_id: int, request: Message, versions: tuple[int, int], deadline_ms: int) -> Any:
+    async def _ask_once(
+        self, node_id: int, request: Message, versions: tuple[int, int], deadline_ms: int, lane: str = ""
+    ) -> Any:
         """Send one request to one broker, and return its response without checking its error codes.
 
-        Raises KafkaError.
+        `lane` as in Cluster.connection. Raises KafkaError.
         """
-        connection = await self.cluster.connection(node_id, deadline_ms)
+        connection = await self.cluster.connection(node_id, deadline_ms, lane)
         version = connection.version(request.API_KEY, *versions)
         left = deadline_ms - self.cluster.runtime.now_ms()
         return await connection.request(request, version, timeout_ms=left)

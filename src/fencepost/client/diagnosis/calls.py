@@ -60,11 +60,9 @@ class DiagnosisCalls(
 
         Return its throttle time in ms. Raises KafkaError.
         """
-        deadline_ms = self._deadline(api_timeout_ms)
-        connection = await self.cluster.connection(node, deadline_ms, PING_LANE)
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-        version = connection.version(request.API_KEY, LOWEST_METADATA, HIGHEST_METADATA)
-        reply = await connection.request(request, version, timeout_ms=deadline_ms - self.cluster.runtime.now_ms())
+        versions = (LOWEST_METADATA, HIGHEST_METADATA)
+        reply = await self._ask_once(node, request, versions, self._deadline(api_timeout_ms), PING_LANE)
         return int(reply.throttle_time_ms)
 
     async def groups_by_broker(self, away: Mapping[int, KafkaError], api_timeout_ms: int) -> Outcomes[int]:
