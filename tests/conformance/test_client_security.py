@@ -129,13 +129,12 @@ def test_a_storm_behind_tls_and_scram(
 @pytest.mark.kafka
 @pytest.mark.parametrize("suite", ["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"])
 def test_tls_1_2_with_a_cipher_suite(kafka: ApacheKafka, authority: Authority, suite: str) -> None:
-    ask(
-        kafka.address_of("TLS"),
-        security_protocol="SSL",
-        ssl_truststore_location=str(authority.path),
-        ssl_enabled_protocols="TLSv1.2",
-        ssl_cipher_suites=suite,
-    )
+    settings = {"security_protocol": "SSL", "ssl_truststore_location": str(authority.path)}
+    settings |= {"ssl_enabled_protocols": "TLSv1.2"}
+    ask(kafka.address_of("TLS"), ssl_cipher_suites=suite, **settings)
+    # The broker's key is an elliptic curve's, so they share no suite, unless a setting has no effect.
+    with pytest.raises(AuthenticationError, match=r"(?i)handshake"):
+        ask(kafka.address_of("TLS"), ssl_cipher_suites="ECDHE-RSA-AES128-GCM-SHA256", **settings)
 
 
 @pytest.mark.kafka
