@@ -205,6 +205,25 @@ def test_asyncio_clients(world: Secured, user: str, kind: type[Any], more: dict[
     asyncio.run(body())
 
 
+def test_a_refused_producer_that_is_closed_leaves_no_task(world: Secured, user: str) -> None:
+    """It waits for the time of another login until it is closed."""
+
+    async def body() -> set[asyncio.Task[Any]]:
+        async with fencepost.AsyncProducer(**login(world, user, FIRST), reconnect_backoff_max_ms=600_000) as client:
+            topic = world.name("t")
+            await (await client.send(topic, b"v"))
+            set_password(world, user, SECOND)
+            for link in client._core.cluster.links._links.values():
+                if link.live is not None:
+                    link.live.close()
+            with pytest.raises(KafkaError) as caught:
+                await (await client.send(topic, b"v"))
+            assert isinstance(caught.value.__cause__, AuthenticationError)
+        return {task for task in asyncio.all_tasks() if task is not asyncio.current_task() and not task.cancelling()}
+
+    assert asyncio.run(body()) == set()
+
+
 @pytest.mark.parametrize("module", [confluent_kafka, compat], ids=["confluent-kafka", "ours"])
 def test_the_same_program_with_confluent_kafka(world: Secured, user: str, module: Any) -> None:
     """A producer with a wrong password delivers when it has got the right one."""

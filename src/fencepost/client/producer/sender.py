@@ -113,6 +113,7 @@ class Sender:
         self._replace_epoch = False
         self._replace_id = False
         self._quiet_until_ms: float = 0  # time at which the first throttled broker accepts requests again, in ms
+        self._login_again_ms: float = 0  # time at which another login may succeed, in ms; 0: none was refused
         self.refreshes: dict[str, int] = {}  # by topic: metadata refreshes since the topic's last success
         self._task: TaskHandle | None = None
         self.admit: Callable[[BrokerConnection], None] | None = None  # see AdoptedProducer
@@ -223,6 +224,7 @@ class Sender:
             try:
                 while self.stopped is None:
                     self._wake.clear()
+                    self._forget_old_refusal()
                     self._ready.collect()
                     self._fail_doomed_records()
                     self._ready.expire(self._runtime.now_ms())
@@ -279,19 +281,20 @@ class Sender:
         self.fatal = error
         self._accumulator.refuse()
         if isinstance(error, AuthenticationError):
-            self.run_once("refused login", self._forget_refusal_later)
+            self._login_again_ms = self._runtime.now_ms() + self._config.reconnect_backoff_max_ms
         if self.transactions is not None:
             self.transactions.batch_failed(error, False)
         self.drop(error)
         self._accumulator.unhandled.log(self._runtime.now_ms())
 
-    async def _forget_refusal_later(self) -> None:
-        # The broker may accept the credentials by then: a user was created, or a certificate file renewed.
-        await self._runtime.sleep_ms(self._config.reconnect_backoff_max_ms)
-        self._forget_refusal()
+    def _forget_old_refusal(self) -> None:
+        # The broker may accept the credentials by now: a user was created, or a certificate file renewed.
+        if 0 < self._login_again_ms <= self._runtime.now_ms():
+            self._forget_refusal()
 
     def _forget_refusal(self) -> None:
         """Let the next record try another login. Records that have failed stay failed."""
+        self._login_again_ms = 0
         if isinstance(self.fatal, AuthenticationError) and self.transactions is None:
             self.fatal = None
 
@@ -302,7 +305,7 @@ class Sender:
 
     def _until_next_timer(self) -> float | None:
         now_ms = self._runtime.now_ms()
-        times: list[float] = [self._quiet_until_ms] if self._quiet_until_ms else []
+        times = [at_ms for at_ms in (self._quiet_until_ms, self._login_again_ms) if at_ms]
         self._quiet_until_ms = 0
         due_ms = self._accumulator.next_due_ms(self._config.linger_ms)
         if due_ms is not None:
