@@ -22,6 +22,7 @@ from tests.support.brokers import BrokerUnderTest
 from tests.support.chromium import chromium
 from tests.support.markers import wait_for_markers
 from tests.support.sink_abilities import KEEPING
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -89,6 +90,12 @@ def sees_no_more(tab: Tab, text: str, where: str = "main") -> None:
     from playwright.sync_api import expect
 
     expect(tab.locator(where)).not_to_contain_text(text, timeout=PATIENCE_MS)
+
+
+def looks_at(tab: Tab, address: str) -> None:
+    """Go to a view and wait for it. The view before it stays on the page until the server has answered."""
+    tab.goto(address)
+    until(lambda: bool(tab.evaluate("shown === address(route().view, route().query)")))
 
 
 def sees_none(tab: Tab, what: str) -> None:

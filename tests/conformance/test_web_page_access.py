@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import fencepost
-from tests.conformance.test_web_page import browser, prepare, sees, serve, show
+from tests.conformance.test_web_page import browser, looks_at, prepare, sees, serve, show
 from tests.spark.plan_by_hand import Bench
 from tests.support.axe import violations
 from tests.support.sink_abilities import KEEPING
@@ -72,7 +72,7 @@ def test_axe_finds_nothing_in_any_view(
     tab = show(address, color_scheme=scheme, viewport={"width": width, "height": 800}, reduced_motion="reduce")
     found = {}
     for view, text in shown.items():
-        tab.goto(f"{address}/{view}")
+        looks_at(tab, f"{address}/{view}")
         sees(tab, text)
         found[view] = violations(tab)
         assert tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0, view

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import fencepost
-from tests.conformance.test_web_page import browser, sees, serve, show
+from tests.conformance.test_web_page import browser, looks_at, sees, serve, show
 from tests.conformance.test_web_page_access import LOOKS, busy
 from tests.conformance.test_web_page_messages import picture
 from tests.support.axe import violations
@@ -52,7 +52,7 @@ def test_every_chart_has_scales(
         "sinks": "small",
     }
     for view, kind in shown.items():
-        tab.goto(f"{root}#/{view}")
+        looks_at(tab, f"{root}#/{view}")
         # The sink has decided one batch, and its chart begins with the second.
         if view == "sinks":
             sees(tab, sink)

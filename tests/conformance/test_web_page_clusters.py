@@ -16,7 +16,7 @@ from fencepost.cli.main import main
 from fencepost.cli.ui import cluster_monitor, command
 from fencepost.cli.ui.cluster_monitor import PageCluster
 from fencepost.cli.ui.server import Page
-from tests.conformance.test_web_page import browser, sees, sees_no_more, show
+from tests.conformance.test_web_page import browser, looks_at, sees, sees_no_more, show
 from tests.conformance.test_web_page_changes import change
 from tests.support.axe import violations
 from tests.support.waiting import until
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Page as Tab
+    from playwright.sync_api import Route
 
     from fencepost.broker.embedded import Broker
 
@@ -105,6 +106,73 @@ def test_a_person_turns_from_cluster_to_cluster(
     assert tab.title() == "Topics · open · Fencepost"
     with fencepost.Admin.from_config(as_admin) as admin:
         admin.delete_topics(["of-guarded"])
+
+
+def hold(tab: Tab, address: str) -> list[Route]:
+    """Hold the page's requests to an address; they come into the list."""
+    held: list[Route] = []
+
+    def keep(route: Route) -> None:
+        held.append(route)
+
+    tab.route(address, keep)
+    return held
+
+
+def test_a_question_that_was_left_before_its_answer_does_not_come_up(
+    several: tuple[Page, Broker, Broker], show: Callable[..., Tab]
+) -> None:
+    page, one, _ = several
+    with fencepost.Admin(one.bootstrap_servers) as admin:
+        admin.create_topic("stays", 1)
+    tab = show(page.acting_address)
+    held = hold(tab, "**/do/look-before-change*")
+    root = tab.url.partition("#")[0]
+
+    def ask(count: int) -> None:
+        looks_at(tab, f"{root}#/topic?name=stays&cluster=open")
+        tab.get_by_role("button", name="Delete topic").click()
+        until(lambda: tab.evaluate("1") == 1 and len(held) == count)
+
+    def answer(count: int) -> None:
+        with tab.expect_response("**/do/look-before-change*"):
+            held[count - 1].continue_()
+        tab.evaluate("new Promise((resolve) => setTimeout(resolve, 100))")
+
+    ask(1)
+    tab.evaluate("location.hash = '#/topics?cluster=guarded'")
+    sees(tab, "There is no topic.")
+    answer(1)
+    assert not tab.locator("dialog").is_visible()
+
+    ask(2)  # and another question in the same cluster, whose form is not overwritten
+    tab.get_by_role("button", name="Add partitions").click()
+    tab.locator("dialog [name=partitions]").fill("7")
+    answer(2)
+    assert tab.locator("dialog [name=partitions]").input_value() == "7"
+    tab.get_by_role("button", name="Leave it as it is").click()
+
+    ask(3)
+    answer(3)
+    sees(tab, "Cluster open", "stays", where="dialog")
+
+
+def test_the_outcome_of_a_change_is_told_also_to_a_person_who_has_turned_away(
+    several: tuple[Page, Broker, Broker], show: Callable[..., Tab]
+) -> None:
+    tab = show(several[0].acting_address)
+    held = hold(tab, "**/do/change*")
+    tab.goto(f"{tab.url.partition('#')[0]}#/topics?cluster=open")
+    tab.get_by_role("button", name="Create topic").click()
+    tab.locator("dialog [name=name]").fill("told")
+    tab.get_by_role("button", name="Continue").click()
+    tab.get_by_role("button", name="Do it").click()
+    until(lambda: tab.evaluate("1") == 1 and len(held) == 1)
+    tab.evaluate("location.hash = '#/topics?cluster=guarded'")
+    sees(tab, "There is no topic.")
+    assert not tab.locator("dialog").is_visible()
+    held[0].continue_()
+    sees(tab, "Done", "Cluster open", "told", where="dialog")
 
 
 def fetched(address: str) -> str:

@@ -13,6 +13,7 @@ let timer = 0;
 let asked = 0; // the number of the last question: answers to earlier ones are too late
 let shown = ""; // the address that is on the page
 let shownCluster = null; // the cluster whose data is on the page
+let questions = 0; // the number of the last question before a change: an answer to an earlier one opens nothing
 
 const several = () => about.clusters.length > 1;
 
@@ -109,6 +110,7 @@ function aboutHere() {
 function choose(here) {
   const where = here.view === "clusters" ? "" : cluster();
   if (shownCluster !== null && shownCluster !== where) {
+    questions++;
     if (dialog().open) dialog().close();
     element("main").replaceChildren(h("p", { class: "quiet" }, "Looking at the cluster …"));
     say([]);
@@ -183,26 +185,30 @@ function draw(here, children) {
 const dialog = () => element("dialog");
 const buttons = (...more) => h("div", { class: "buttons" }, more, h("button", { type: "button", "data-close": true }, "Leave it as it is"));
 
-// `where`: the cluster that the question is about. The person may have turned to another one since.
+// `where`: the cluster that the dialog is about, which it names. The page may show another one: an outcome is told all the same.
 function open(where, title, ...children) {
-  if (where !== cluster()) return;
   const named = several() && h("p", { class: "sub" }, "Cluster ", h("code", {}, where));
   dialog().replaceChildren(...[h("h1", { id: "dialog-title" }, title), named, ...children.flat(3)].filter(Boolean));
   if (!dialog().open) dialog().showModal();
 }
 
+// Has the person left a question, or asked another one, before the server has answered?
+const left = (mine) => mine !== questions;
+
 const tell = (where, title, words) => open(where, title, h("p", {}, words), h("div", { class: "buttons" }, h("button", { type: "button", "data-close": true }, "Close")));
 
 async function askToEnd(id, commit) {
   const where = cluster();
+  const mine = ++questions;
   const verb = commit ? "Commit" : "Abort";
   let found;
   try {
     found = await ask(pathTo("/do/look-before-end", where), { id, commit });
   } catch (error) {
-    tell(where, "It could not be looked at", error.message);
+    if (!left(mine)) tell(where, "It could not be looked at", error.message);
     return;
   }
+  if (left(mine)) return;
   const final = found.objections.find((each) => each.consent === null);
   open(
     where,
@@ -222,6 +228,7 @@ async function askToEnd(id, commit) {
 
 function askToResolve(sink) {
   const where = cluster();
+  questions++;
   open(
     where,
     "Resolve this sink?",
@@ -252,6 +259,8 @@ document.addEventListener("click", ({ target }) => {
   if (change) askFields(change, JSON.parse(fixed));
   if (close !== undefined) dialog().close();
 });
+
+dialog().addEventListener("close", () => questions++);
 
 let typing = 0;
 document.addEventListener("input", ({ target }) => {

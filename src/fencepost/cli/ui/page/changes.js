@@ -32,6 +32,7 @@ function askFields(change, fixed) {
     askChange(where, { change, ...fixed });
     return;
   }
+  questions++;
   open(where, title, h("form", {}, h("div", { class: "fields" }, fields.map(changeField)), buttons(h("button", { type: "submit" }, "Continue"))));
   dialog().querySelector("form").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -40,13 +41,15 @@ function askFields(change, fixed) {
 }
 
 async function askChange(where, wanted) {
+  const mine = ++questions;
   let found;
   try {
     found = await ask(pathTo("/do/look-before-change", where), wanted);
   } catch (error) {
-    tell(where, "Not done", error.message);
+    if (!left(mine)) tell(where, "Not done", error.message);
     return;
   }
+  if (left(mine)) return;
   const confirm = found.grave && h("label", {}, "Type ", h("code", {}, found.name), " to confirm", h("input", { name: "confirm", autocomplete: "off" }));
   open(where, "Do this?", h("p", {}, found.question), confirm && h("div", { class: "fields" }, confirm),
     buttons(h("button", { type: "button", class: "grave", "data-go": true, disabled: found.grave }, "Do it")));
