@@ -155,19 +155,21 @@ PLANTED: list[tuple[str, Brokers, int, str]] = [
     ("commit-worker-claims", Brokers.KEEPS_PREPARED, 5, "sink_duplicate"),
     ("decisions-read-before-the-claim", Brokers.KEEPS_PREPARED, 7, "sink_duplicate"),
     ("abort-does-not-ask", Brokers.TWO_PHASE, 4, "sink_contradiction"),
-    ("task-ids-made-of-partitions", Brokers.KEEPS_PREPARED, 71, "sink_contradiction"),
+    ("task-ids-made-of-partitions", Brokers.KEEPS_PREPARED, 2, "sink_contradiction"),
     ("task-ids-inherited-by-two", Brokers.KEEPS_PREPARED, 10, "sink_contradiction"),
     ("ends-not-waited-for", Brokers.ONE_PHASE, 13, "sink_missing"),
     ("decision-without-fencing", Brokers.KEEPS_PREPARED, 7, "sink_duplicate"),
-    ("task-ids-free-at-once", Brokers.KEEPS_PREPARED, 71, "sink_contradiction"),
+    ("task-ids-free-at-once", Brokers.KEEPS_PREPARED, 1, "sink_missing"),
     ("decision-written-last", Brokers.KEEPS_PREPARED, 5, "sink_duplicate"),
     ("batch-known-by-its-number", Brokers.KEEPS_PREPARED, 2, "sink_missing"),
     ("loss-not-told", Brokers.ONE_PHASE, 45, "sink_missing"),
 ]
 FEW_ROWS = 20  # in which each of them shows
 DAMAGED = ("batch-known-by-its-number",)
-# It shows where an InitProducerId arrives while the transaction of the other process is open.
-LATE = {"task-ids-inherited-by-two": (0.15, 3_000.0)}
+# These show where a late InitProducerId arrives while another use of the id is open.
+LATE = dict.fromkeys(
+    ("task-ids-made-of-partitions", "task-ids-inherited-by-two", "task-ids-free-at-once"), (0.15, 3_000.0)
+)
 
 
 def test_every_plant_of_the_sink_is_tried() -> None:
