@@ -89,6 +89,16 @@ class KafkaError(Exception):
         """True if the request was sent and its outcome is unknown."""
         return self.outcome_unknown
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy without the constructor: subclasses make their message from other arguments."""
+        return _restored, (type(self), self.args), vars(self)
+
+
+def _restored(kind: type[KafkaError], args: tuple[Any, ...]) -> KafkaError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
+
 
 class RetriableError(KafkaError):
     """A temporary failure. Make the same call again."""
