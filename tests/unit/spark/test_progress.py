@@ -48,7 +48,9 @@ def test_what_is_held_back_is_told_apart_from_the_lag() -> None:
 
 def test_progress_objects_and_other_sources() -> None:
     rate = {"description": "RateStream", "endOffset": 5, "latestOffset": 9}
-    progress = SimpleNamespace(json=json.dumps({"sources": [rate, SOURCE]}))
+    shards = {"shard-0": {"sequence": "49"}}  # a source whose offsets are objects, too
+    other = {"description": "another", "endOffset": shards, "latestOffset": shards}
+    progress = SimpleNamespace(json=json.dumps({"sources": [rate, other, SOURCE]}))
     assert [one.max_offsets_behind_latest for one in behind_latest(progress)] == [10]
     assert behind_latest(None) == []
     with pytest.raises(UsageError):

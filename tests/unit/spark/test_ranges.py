@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -181,3 +182,25 @@ def test_what_users_should_not_write(text: str) -> None:
 
     with pytest.raises(ConfigurationError, match="startingOffsets"):
         start()
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"logOffset": 5},
+        {"orders": [1, 2]},
+        {"orders": {"0": "5"}},
+        {"orders": {"first": 5}},
+        {"orders": {"0": None}},
+        {"orders": {"0": -5}},
+        [],
+        5,
+        None,
+    ],
+    ids=repr,
+)
+def test_offsets_of_another_form_are_refused_in_words(found: Any) -> None:
+    """Spark hands a source the offsets of its checkpoint, of which a file may be damaged, or be another source's."""
+    with pytest.raises(ConfigurationError, match="are not offsets of this source") as raised:
+        ranges.from_json(found)
+    assert repr(found) in str(raised.value)

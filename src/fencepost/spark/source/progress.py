@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fencepost.client.types import TopicPartition
-from fencepost.errors import UsageError
+from fencepost.errors import ConfigurationError, UsageError
 from fencepost.spark.source import ranges
 
 __all__ = ["Behind", "behind_latest"]
@@ -80,7 +80,9 @@ def _behind(end: ranges.Offsets, reported: Mapping[str, Mapping[str, int]]) -> B
 
 def _offsets(reported: Any) -> Mapping[str, Mapping[str, int]] | None:
     """Return offsets as Spark reports them, as an object or as JSON text; None for the offsets of another source."""
-    value = json.loads(reported) if isinstance(reported, str) else reported
-    if not isinstance(value, Mapping) or not all(isinstance(parts, Mapping) for parts in value.values()):
+    value: Mapping[str, Mapping[str, int]] = json.loads(reported) if isinstance(reported, str) else reported
+    try:
+        ranges.from_json(value)
+    except ConfigurationError:
         return None
     return value

@@ -103,8 +103,19 @@ def recreated_topics(before: Mapping[str, str], after: Mapping[str, str]) -> set
 
 
 def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Return the offsets from the form of `to_json`, without topic ids."""
-    return {TopicPartition(topic, int(p)): at for topic, parts in offsets.items() for p, at in parts.items()}
+    """Return the offsets from the form of `to_json`, without topic ids. Raises ConfigurationError for another form."""
+    try:
+        found = {
+            TopicPartition(topic, int(p)): _whole(at) for topic, parts in offsets.items() for p, at in parts.items()
+        }
+        if min(found.values(), default=0) < 0:
+            raise ValueError("an offset below 0")
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ConfigurationError(
+            f'{offsets!r:.200} are not offsets of this source, which have the form {{"topic":{{"0":5}}}}: the files in '
+            "the checkpoint's folder offsets are damaged, or another source wrote them. Restore the checkpoint"
+        ) from error
+    return found
 
 
 WORDS: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
