@@ -232,6 +232,51 @@ def test_a_checkpoint_is_repaired_from_the_decision_once_a_person_has_seen_how(
     assert "nothing to repair" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("harm", ["bytes", "folder"])
+def test_offsets_that_are_no_text_are_repaired_as_well(
+    broker: Broker, capsys: pytest.CaptureFixture[str], tmp_path: Path, harm: str
+) -> None:
+    sink = Planned(broker, tmp_path)
+    sink.other.unlink()
+    if harm == "folder":
+        sink.other.mkdir()
+    else:
+        sink.other.write_bytes(b"v1\n{}\n\xff\xfe")
+    words = ["repair", sink.name, "--checkpoint", str(tmp_path), *sink.at]
+    assert command("spark", *words, "--yes") == 0
+    out, err = capsys.readouterr()
+    assert f'{sink.other}: cannot be read as text; is to end at {{"in":{{"0":20}}}}\n' in out
+    assert "1 file written" in err
+    assert sink.other.read_text().endswith('{"in":{"0":20}}')
+    assert sink.other.with_name(".1.replaced").exists()
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        ("gone", "there is no file 'metadata', so this is not the checkpoint of a query"),
+        ("bytes", "the file 'metadata' does not tell the query's id: it is damaged or cannot be read"),
+        ("folder", "the file 'metadata' does not tell the query's id: it is damaged or cannot be read"),
+        ("another place", "there is no folder"),
+    ],
+)
+def test_repair_says_why_a_checkpoint_does_not_tell_its_query(
+    broker: Broker, capsys: pytest.CaptureFixture[str], tmp_path: Path, harm: str, reason: str
+) -> None:
+    sink = Planned(broker, tmp_path)
+    metadata, folder = tmp_path / "metadata", tmp_path
+    if harm == "another place":
+        folder = tmp_path / "none"
+    else:
+        metadata.unlink()
+    if harm == "bytes":
+        metadata.write_bytes(b"\xff\xfe{")
+    elif harm == "folder":
+        metadata.mkdir()
+    assert command("spark", "repair", sink.name, "--checkpoint", str(folder), "--yes", *sink.at) == 1
+    assert reason in capsys.readouterr().err
+
+
 def test_the_commands_of_the_documentation_are_as_they_stand_there(
     broker: Broker, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ from fencepost.cli.progress import paused
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.protocol.json_text import parse_json
 from fencepost.spark.adoption.replan import Replan, plan_replan
+from fencepost.spark.sink.checkpoint import Change
 from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.plan import decision_of
@@ -179,8 +180,7 @@ def repair(
         else:
             _print(found.decision, states_of(session.sink_link, found.decision))
             for change in found.changes:
-                was = "is not there" if change.was is None else f"ends at {_sources(change.was)}"
-                sys.stdout.write(f"{change.path}: {was}; is to end at {_sources(change.becomes)}\n")
+                sys.stdout.write(f"{change.path}: {_present(change)}; is to end at {_sources(change.becomes)}\n")
         if not found.changes:
             sys.stderr.write("the checkpoint matches the decision: nothing to repair\n")
             return
@@ -192,6 +192,12 @@ def repair(
         )
         found.carry_out()
     sys.stderr.write(f"{counted_noun(len(found.changes), 'file')} written\n")
+
+
+def _present(change: Change) -> str:
+    if change.was is not None:
+        return f"ends at {_sources(change.was)}"
+    return "cannot be read as text" if change.path.exists() else "is not there"
 
 
 def _replan(session: Session, found: Replan, *, dry_run: bool, yes: bool, as_json: bool) -> None:

@@ -146,3 +146,15 @@ def test_what_cannot_be_repaired_is_refused_and_left_alone(folder: Path) -> None
         with pytest.raises(ConfigurationError, match=words):
             restored(folder, bad)
     assert (folder / "offsets" / "2").read_text() == text(30)
+
+
+@pytest.mark.parametrize("harm", ["bytes", "folder"])
+def test_a_batch_before_that_is_no_text_is_not_recorded(folder: Path, harm: str) -> None:
+    planned = checkpoint.newest(folder)
+    before = folder / "offsets" / "1"
+    before.unlink()
+    if harm == "folder":
+        before.mkdir()
+    else:
+        before.write_bytes(b"v1\n\xff")
+    assert checkpoint.save(folder, "q", 2, planned) == SourceOffsets(text(30), None)

@@ -150,10 +150,15 @@ def _query_id(files: Mapping[str, bytes]) -> str:
     try:
         found = parse_json(files["metadata"])["id"]
     except (ValueError, KeyError, TypeError) as error:
-        raise AdoptionRefusedError(f"the file 'metadata' does not tell the query's id: {error!r}") from error
+        raise AdoptionRefusedError(f"the file 'metadata' does not tell the query's id: {_flaw(error)}") from error
     if not isinstance(found, str) or not found:
         _refuse(f"the file 'metadata' has {found!r} as the query's id")
     return str(found)
+
+
+def _flaw(error: Exception) -> str:
+    """Return the reason why `metadata` has no id, in words."""
+    return f"it is damaged: {error}" if isinstance(error, ValueError) else "it has no field 'id'"
 
 
 def _numbers(files: Mapping[str, bytes], folder: str) -> list[int]:

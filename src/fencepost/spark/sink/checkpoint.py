@@ -69,10 +69,19 @@ def local_folder(location: str | None) -> Path | None:
 def query_of(folder: Path) -> str | None:
     """Return the id of the checkpoint's query; None if it cannot be read."""
     try:
-        found = parse_json((folder / METADATA).read_text())["id"]
+        found = parse_json((folder / METADATA).read_text("utf-8"))["id"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return found if isinstance(found, str) else None
+
+
+def without_query(folder: Path) -> str:
+    """Return the reason why `query_of` does not find the query's id."""
+    if not folder.is_dir():
+        return f"there is no folder '{folder}'"
+    if not (folder / METADATA).exists():
+        return f"{folder}: there is no file '{METADATA}', so this is not the checkpoint of a query"
+    return f"{folder}: the file '{METADATA}' does not tell the query's id: it is damaged or cannot be read"
 
 
 def newest(folder: Path) -> int | None:
@@ -121,7 +130,7 @@ def save(folder: Path, query_id: str, batch_id: int, planned: int | None) -> Sou
 
 
 class Change(Value):
-    """A file of the checkpoint with its old and new text. `was` is None if the file does not exist."""
+    """A file of the checkpoint with its old and new text. `was` is None if it is not there or is not text."""
 
     path: Path
     was: str | None
@@ -207,9 +216,10 @@ def _digest(text: str) -> int:
 
 
 def _read(folder: Path, batch_id: int) -> str | None:
+    """Return the offsets of a batch. None if the file is not there, or cannot be read as text."""
     try:
-        return (folder / OFFSETS / str(batch_id)).read_text()
-    except (FileNotFoundError, PermissionError, NotADirectoryError):
+        return (folder / OFFSETS / str(batch_id)).read_text("utf-8")
+    except (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, UnicodeDecodeError):
         return None
 
 

@@ -125,9 +125,10 @@ def settle_lost_batch(
 def repair_of(link: SinkLink, sink_id: str, checkpoint_folder: str) -> Repair:
     """Return the changes of `repair_checkpoint`. Raises as that."""
     folder = checkpoint.local_folder(checkpoint_folder)
-    query_id = None if folder is None else checkpoint.query_of(folder)
-    if folder is None or query_id is None:
+    if folder is None:
         raise ConfigurationError(f"{checkpoint_folder!r} is not a checkpoint in local files")
+    if (query_id := checkpoint.query_of(folder)) is None:
+        raise ConfigurationError(checkpoint.without_query(folder))
     decision = plan.decision_of(sink_id, query_id, link.decisions(sink_id))
     return Repair(folder, decision, checkpoint.changes(folder, decision))
 
