@@ -153,6 +153,11 @@ def test_settings_with_their_sources(broker: BrokerUnderTest, admin: fencepost.A
     assert admin.config_entries(topic)["retention.ms"].source is not ConfigSource.TOPIC
     after = admin.config_entries(topic)
     assert after["cleanup.policy"].value == "compact", "what was not named stays"
+    admin.alter_configs(topic, {"cleanup.policy": ""})  # no value of the list: kept for ever
+    emptied = admin.config_entries(topic)["cleanup.policy"]
+    assert (emptied.value, emptied.is_default) == ("", False)
+    with pytest.raises(fencepost_errors.KafkaError, match=r"retention\.ms"):
+        admin.alter_configs(topic, {"retention.ms": ""})
     with pytest.raises(fencepost_errors.KafkaError):
         admin.alter_configs(topic, {"no.such.setting": "1"})
     with pytest.raises(fencepost_errors.KafkaError):

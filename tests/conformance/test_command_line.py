@@ -108,6 +108,9 @@ def test_configs(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin)
     )
     every = {one["name"] for one in run.json("configs", "describe", "topic", topic, "--all")}
     assert {"cleanup.policy", "segment.bytes"} <= every - {one["name"] for one in shown}
+    run("configs", "alter", "topic", topic, "--set", "cleanup.policy=")
+    shown = run.json("configs", "describe", "topic", topic)
+    assert ("cleanup.policy", "") in [(one["name"], one["value"]) for one in shown]
     run("configs", "alter", "topic", topic, "--set", "no.such.setting=1", status=1)
     run("configs", "alter", "topic", topic, "--set", "retention.ms=9", "--unset", "retention.ms", status=2)
     run("configs", "alter", "topic", topic, status=2)

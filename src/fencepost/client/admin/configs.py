@@ -62,7 +62,7 @@ class ConfigChange(NamedTuple):
     """A change of a setting. DELETE restores the default and needs no value."""
 
     name: str
-    value: str | None = None
+    value: MaybeEmpty | None = None
     operation: ConfigOperation = ConfigOperation.SET
 
 
@@ -162,7 +162,7 @@ class AdminConfigs(AdminBase):
     async def alter_configs(
         self,
         name: MaybeEmpty,
-        changes: Mapping[str, str | None],
+        changes: Mapping[str, MaybeEmpty | None],
         *,
         resource_type: Int8 = TOPIC_RESOURCE,
         api_timeout_ms: int | None = None,
