@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import Enum
+from getpass import getpass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -23,6 +25,7 @@ from fencepost.cli.output import (
     refuse,
     report_done,
 )
+from fencepost.cli.printable import printable
 from fencepost.cli.progress import paused
 from fencepost.client.admin.scram import ScramDeletion, ScramMechanism, ScramUpsertion
 from fencepost.protocol.scram import FEWEST_ITERATIONS, MOST_BROKER_ITERATIONS
@@ -103,9 +106,30 @@ def set_password(
 
 
 def _asked(user: str) -> str:
-    """Ask for the password, which is never an option's value because the process list shows these."""
+    """Ask twice for the password, which is never an option's value because the process list shows these.
+
+    Exits with status 1 without a terminal, or if its input ends.
+    """
+    if not _has_terminal():
+        refuse("there is no terminal to ask for the password; --password-file - reads it from standard input")
+    # Not typer's prompt, which turns Ctrl-C into another status.
     with paused():
-        return str(typer.prompt(f"Password for {user}", hide_input=True, confirmation_prompt=True, err=True))
+        try:
+            while (password := getpass(f"Password for {printable(user)}: ")) != getpass("The same again: "):
+                sys.stderr.write("the two differ\n")
+        except EOFError:
+            sys.stderr.write("\n")
+            refuse("no password was given")
+    return password
+
+
+def _has_terminal() -> bool:
+    """Return True if `getpass` can hide its input: it opens the process's terminal, or else takes standard input."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return sys.stdin is not None and sys.stdin.isatty()
+    return True
 
 
 def _checked(password: str) -> str:
