@@ -93,6 +93,8 @@ def test_a_wrong_value_is_named_with_its_reason(line: str, capsys: pytest.Captur
 
 
 FILES = {
+    "broker --config log.dirs= --listen 127.0.0.1:0": (2, "log.dirs is empty: name a directory, or leave the setting"),
+    "broker --config log.dir= --listen 127.0.0.1:0": (2, "log.dirs is empty: name a directory, or leave the setting"),
     "dump /nope": (1, "fencepost: /nope: No such file or directory"),
     "dump fifo": (1, "fencepost: fifo: this is not a regular file; name the segments to print"),
     "check /nope": (2, "fencepost: /nope: No such file or directory"),

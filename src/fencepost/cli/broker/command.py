@@ -374,15 +374,18 @@ def _print_lines(lines: Iterable[str]) -> None:
 def _data_directory(pairs: dict[str, str], data_dir: str) -> str:
     """Return the data directory, "" for none, and remove Kafka's settings for it from `pairs`.
 
-    Raises InvalidSetting if several directories are given.
+    Raises InvalidSetting if several directories are given, or an empty name: a variable may have had no value, and a
+    temporary directory would lose the data.
     """
-    several, single = pairs.pop("log.dirs", ""), pairs.pop("log.dir", "")
-    named = several or single
+    several, single = pairs.pop("log.dirs", None), pairs.pop("log.dir", None)
+    named = single if several is None else several
+    if named is not None and not named.strip() and not data_dir:
+        raise InvalidSetting("log.dirs is empty: name a directory, or leave the setting out for a temporary one")
     if data_dir and named:
         logging.getLogger("fencepost.broker").warning("the data is in %s; %r is not used", data_dir, named)
-    if "," in named and not data_dir:
+    if named and "," in named and not data_dir:
         raise InvalidSetting(f"log.dirs: {named!r} names several directories, and the broker has one")
-    return data_dir or named
+    return data_dir or named or ""
 
 
 def _address(option: str, text: str) -> tuple[str, int]:

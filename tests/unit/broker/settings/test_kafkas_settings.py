@@ -176,6 +176,7 @@ def test_several_data_directories_are_refused_unless_one_is_given() -> None:
         command._data_directory({"log.dirs": "/a,/b"}, "")
     assert command._data_directory({"log.dirs": "/a,/b"}, "/c") == "/c"
     assert command._data_directory({"log.dir": "/a"}, "") == "/a"
+    assert command._data_directory({"log.dirs": ""}, "/c") == "/c"
     assert command._data_directory({}, "") == ""
 
 
