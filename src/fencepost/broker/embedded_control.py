@@ -6,16 +6,20 @@ import re
 import threading
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from fencepost.arguments import Int16, checked
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.faults.table import DiskFault, DiskOperation, FaultAction, FaultTable, RequestFault
 from fencepost.broker.server import BrokerServer
 from fencepost.broker.timing.clock import Clock
+from fencepost.errors import ConfigurationError
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = ["BrokerClock", "BrokerDisk", "BrokerFaults", "Fault"]
+
+LATEST_MS: Final = 253_402_300_799_000
+"""The last second of the year 9999 in ms. A record's timestamp has 64 bits, and a date has four digits."""
 
 _KEYS = {api.name: api.key for api in SERVED.values()}
 
@@ -62,9 +66,11 @@ class BrokerClock:
         sessions expire.
 
         Raises:
-            ConfigurationError: `seconds` is negative.
+            ConfigurationError: `seconds` is negative, or the time would be after the year 9999.
         """
         duration_ms = round(seconds * 1000)
+        if self._clock.now_ms() + duration_ms > LATEST_MS:
+            raise ConfigurationError(f"seconds is {seconds!r}; the broker's time ends with the year 9999")
         if self._is_running():
             self._run(lambda server: server.advance(duration_ms))
         else:

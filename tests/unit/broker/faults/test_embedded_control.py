@@ -12,6 +12,7 @@ import pytest
 
 import fencepost
 from fencepost import errors
+from fencepost.errors import ConfigurationError
 from fencepost.protocol.codes import ErrorCode
 from fencepost.testing import read_all
 
@@ -128,6 +129,17 @@ def test_time_keeps_its_distance_over_a_restart_and_passes_while_nothing_runs() 
         assert broker.clock.now_ms >= before
     with pytest.raises(ValueError, match="seconds is -1; it must be finite and at least 0"):
         broker.clock.advance(-1)
+
+
+def test_time_ends_where_records_have_no_timestamp_any_more(broker: fencepost.Broker) -> None:
+    for seconds in (1e18, 8_000 * 365.25 * DAY_S):
+        with pytest.raises(ConfigurationError, match="the broker's time ends with the year 9999"):
+            broker.clock.advance(seconds)
+    broker.clock.advance(7_900 * 365.25 * DAY_S)
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic("late", configs={"message.timestamp.type": "LogAppendTime"})
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        assert producer.send("late", b"v").result(30).timestamp_ms >= 7_900 * 365 * DAY_S * 1000
 
 
 def test_several_threads_move_the_clock_and_ask_for_faults(broker: fencepost.Broker) -> None:
