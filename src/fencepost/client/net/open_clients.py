@@ -49,7 +49,7 @@ class PollingCore(Leaving, Protocol):
 def warn_unclosed(client: object) -> None:
     """Warn of a client that was collected while it was open."""
     name = type(client).__name__
-    warnings.warn(f"a {name} was never closed; use `with`, or close()", ResourceWarning, stacklevel=3, source=client)
+    warnings.warn(f"{name} was never closed; use `with`, or close()", ResourceWarning, stacklevel=3, source=client)
 
 
 def report_close_failure(error: BaseException, failure: Exception) -> None:
