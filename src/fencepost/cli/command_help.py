@@ -70,7 +70,10 @@ class HelpedCommand(_Helped, TyperCommand):
     """A command without subcommands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments. Raises BadParameter also for a repeated option, and for a number above LARGEST."""
+        """Parse the arguments.
+
+        Raises BadParameter also for a repeated option, a path without a name, and a number above LARGEST.
+        """
         if ctx.resilient_parsing:  # shell completion
             return super().parse_args(ctx, args)
         with _errors_of(ctx):
@@ -79,11 +82,17 @@ class HelpedCommand(_Helped, TyperCommand):
     def _parsed(self, ctx: Any, args: list[str]) -> list[str]:
         parameters: list[Any] = self.get_params(ctx)
         seen: set[str] = set()
-        in_order: list[Any] = self.make_parser(ctx).parse_args(args=args.copy())[2]
+        raw, _, in_order = self.make_parser(ctx).parse_args(args=args.copy())
+        given: Any
         for given in in_order:  # an option with one value would have the last one
             if given.name in seen and not given.multiple and not given.is_flag:
                 raise typer.BadParameter("is given twice, and may be given once", ctx=ctx, param=given)
             seen.add(given.name)
+        for parameter in parameters:
+            values = raw.get(parameter.name)
+            is_path = _type_name(_annotation(parameter)).lower() == "path"
+            if is_path and "" in (values if isinstance(values, list | tuple) else [values]):
+                raise typer.BadParameter("it must not be empty", ctx=ctx, param=parameter)  # Path("") is "."
         rest = super().parse_args(ctx, args)
         for parameter in parameters:
             value = ctx.params.get(parameter.name)

@@ -188,6 +188,25 @@ def test_the_example_of_the_help_is_no_wrong_use(
             assert ended.value.code != 2, capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("topics list --command-config", "--command-config"),
+        ("consume t --output", "--output"),
+        ("produce t --input", "--input"),
+        ("users set-password u --password-file", "--password-file"),
+        ("dump", "PATH..."),
+        ("spark adopt cp --rows", "--rows"),
+    ],
+)
+def test_a_path_without_a_name_is_not_this_directory(words: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A shell gives it for a variable without a value."""
+    with pytest.raises(SystemExit) as ended:
+        main([*words.split(), ""])
+    error = capsys.readouterr().err
+    assert (ended.value.code, error.splitlines()[-1]) == (2, f"Error: Invalid value for {name}: it must not be empty")
+
+
 def test_a_password_file_that_cannot_be_used_is_named_before_a_broker_is_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
