@@ -9,8 +9,9 @@ Fencepost's broker has one node. There these findings are absent, or arise in an
 | FP102, FP203 | none: its only replica is in sync, and with it the broker is away |
 | FP201 | none: a partition whose log cannot be opened keeps its leader, which answers KAFKA_STORAGE_ERROR |
 | FP202 | none: no partition needs more in-sync replicas than it has replicas |
-| FP301, FP302 | a request that fails: `test_diagnosis.py`; the topics of its coordinators need one replica |
-| FP303 | a request that fails: `test_diagnosis.py`; it has read these topics before it answers |
+| FP301, FP302 | a request that fails: `test_diagnosis_coordinators.py`; their topics need one replica |
+| FP303 | a request that fails: `test_diagnosis_coordinators.py`; it has read these topics before it answers |
+| FP304 | none: the topic of its share coordinators needs one replica |
 | FP404 | a disk that refuses the marker: `test_diagnosis_alone.py` |
 """
 
@@ -232,6 +233,20 @@ def test_a_node_that_hangs(
             assert count(page, "FP001") > 0
             until(lambda: groups[there] in {row["name"] for row in page.view("groups", {})["view"]["rows"]})
         until(lambda: ("FP001", "groups") not in shown(page), within_s=120)
+
+
+def test_a_node_that_has_stopped_counts_for_new_topics(capsys: pytest.CaptureFixture[str]) -> None:
+    """Kafka 3.9 does not report such a node, and its controller gives it replicas."""
+    with ApacheKafkaCluster(release="3.9.1") as older:
+        older.nodes[2].stop(keep_data=True)
+        servers = older.bootstrap_servers
+        with fencepost.Admin(servers) as admin:
+            until(lambda: len(admin.describe_cluster().brokers) == 2)
+            found = doctor(servers, capsys, "--no-probe")[1]
+            assert not {code for code, _ in found if code.startswith("FP3")}
+            admin.init_producer_id("x")
+            topic = admin.describe_topics(["__transaction_state"])["__transaction_state"]
+            assert {len(at.replicas) for at in topic.partitions.values()} == {3}, "it is as doctor says"
 
 
 def test_lists_without_a_node_that_hangs(

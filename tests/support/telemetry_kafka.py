@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from fencepost.protocol.telemetry.otlp import MetricPoint, read_points
-from tests.support.apache_kafka import ApacheKafka, jars_folder, made_once
-from tests.support.java_programs import compile_java
+from tests.support.kafka_plugins import KafkaWithPlugin
 
 __all__ = ["Push", "TelemetryKafka"]
 
@@ -26,12 +23,12 @@ class Push(NamedTuple):
     points: list[MetricPoint]
 
 
-class TelemetryKafka(ApacheKafka):
+class TelemetryKafka(KafkaWithPlugin):
     """One node with the plugin."""
 
     def __init__(self) -> None:
         self._pushes = TemporaryDirectory()
-        super().__init__({"metric.reporters": _PLUGIN.stem, "telemetry.folder": self._pushes.name})
+        super().__init__(_PLUGIN, {"metric.reporters": _PLUGIN.stem, "telemetry.folder": self._pushes.name})
 
     def stop(self, *, keep_data: bool = False) -> None:
         """Stop the node, and remove the pushes."""
@@ -43,21 +40,3 @@ class TelemetryKafka(ApacheKafka):
         for file in sorted(Path(self._pushes.name).glob("[0-9]*")):
             _, instance_id, *last = file.name.split()
             yield Push(instance_id, bool(last), list(read_points(file.read_bytes())))
-
-    def _jars(self) -> Path:
-        """Return a folder with Kafka's jars and the plugin's."""
-        jars = jars_folder()
-        digest = hashlib.sha256(_PLUGIN.read_bytes()).hexdigest()[:12]
-
-        with TemporaryDirectory() as compiled:
-            compile_java([_PLUGIN], Path(compiled))
-
-            def make(folder: Path) -> None:
-                folder.mkdir()
-                for jar in jars.glob("*.jar"):
-                    (folder / jar.name).symlink_to(jar)
-                with zipfile.ZipFile(folder / "plugin.jar", "w") as plugin:
-                    for file in Path(compiled).glob("*.class"):
-                        plugin.write(file, file.name)
-
-            return made_once(jars.parent / f"telemetry-{jars.name}-{digest}", make)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 __all__ = [
     "CLUSTER_METADATA",
@@ -18,7 +18,6 @@ __all__ = [
 ]
 
 CLUSTER_METADATA = "__cluster_metadata"  # Kafka's metadata log, which this broker does not have; the name is reserved
-SHARE_GROUP_STATE = "__share_group_state"
 INTERNAL_CONFIGS = {
     CONSUMER_OFFSETS: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
     TRANSACTION_STATE: {"cleanup.policy": "compact", "segment.bytes": "104857600"},

@@ -133,6 +133,8 @@ def describe(
         described, kind = _known(admin, group)
         facts = _facts(admin, described, kind)
         at_ms, findings = _examined(facts, client_settings(bootstrap_servers, command_config))
+        if kind == "share" and (impossible := impossible_topic(admin, "share groups")) is not None:
+            findings = [impossible, *findings]
     if as_json:
         print_json({**facts, "findings": list(map(as_value, findings))})
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from fencepost.client.admin.acls import AclOperation
 from fencepost.client.admin.configs import BROKER_RESOURCE, AdminConfigs, ConfigResource
 from fencepost.client.admin.group_descriptions import AdminGroupDescriptions
 from fencepost.client.admin.groups import AdminGroups
@@ -12,11 +13,13 @@ from fencepost.client.admin.items import Outcomes
 from fencepost.client.admin.logs import AdminLogs
 from fencepost.client.admin.placement import AdminPlacement
 from fencepost.client.admin.share_offsets import AdminShareOffsets
+from fencepost.client.admin.topics import NewTopic
 from fencepost.client.admin.transactions import AdminTransactions
 from fencepost.client.diagnosis.coordinator_topics import StateTopic, UncreatedTopic
 from fencepost.client.diagnosis.visibility import VisibilityCalls
 from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, AnyNode
 from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError, error_for
+from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from fencepost.protocol.messages.list_transactions import ListTransactionsRequest
 from fencepost.protocol.messages.metadata import MetadataRequest
@@ -95,34 +98,59 @@ class DiagnosisCalls(
     async def uncreated(self, topic: StateTopic, nodes: Sequence[int], api_timeout_ms: int) -> UncreatedTopic | None:
         """Return how brokers would create a coordinator's topic. Raises KafkaError.
 
-        The first broker that is asked for a coordinator creates the topic with its own settings, whether or not
+        The first broker that needs a coordinator has the topic created with its own settings, whether or not
         auto.create.topics.enable is on.
 
         Returns:
-            None if the topic exists or is hidden from this principal, or if the brokers have no such settings.
+            None if the topic exists or is hidden from this principal, or if the brokers have no such coordinators or
+            settings.
         """
+        if topic.feature and not (await self.features(api_timeout_ms=api_timeout_ms)).get(topic.feature):
+            return None
         try:
             if topic.name in await self.describe_topics([topic.name], api_timeout_ms=api_timeout_ms):
                 return None
         except AuthorizationError:
             return None
-        names = [topic.replicas, topic.in_sync]
-        resources = {ConfigResource(str(node), BROKER_RESOURCE): names for node in nodes}
+        resources = {ConfigResource(str(node), BROKER_RESOURCE): topic.settings for node in nodes}
         found = await self._entries_of(resources, self._deadline(api_timeout_ms), documentation=False)
         if not found.done:
             found.results("DescribeConfigs of the brokers")
-        values = [
-            (int(replicas), int(in_sync))
+        of_brokers = [
+            values
             for entries in found.done.values()
-            if (replicas := entries[names[0]].value if names[0] in entries else None) is not None
-            if (in_sync := entries[names[1]].value if names[1] in entries else None) is not None
+            if (values := {name: entry.value for name, entry in entries.items() if entry.value is not None})
+            if set(topic.settings) <= set(values)
         ]
-        if not values:
+        if not of_brokers:
             return None
-        replicas, in_sync = min(values)
+        values = min(of_brokers, key=lambda each: (int(each[topic.replicas]), int(each[topic.in_sync])))
+        replicas, in_sync = int(values[topic.replicas]), int(values[topic.in_sync])
         if in_sync > replicas and await self.limits_in_sync(api_timeout_ms):
             in_sync = replicas
-        return UncreatedTopic(replicas, in_sync, await self.brokers_in_cluster(api_timeout_ms))
+        refusal = await self._refusal(topic.created(values), api_timeout_ms)
+        return UncreatedTopic(replicas, in_sync, await self.brokers_in_cluster(api_timeout_ms), refusal)
+
+    async def _refusal(self, topic: NewTopic, api_timeout_ms: int) -> str | None:
+        """Return the controller's reason for refusing to create a topic, as in UncreatedTopic. Raises KafkaError.
+
+        The request only checks the topic, and creates nothing. Brokers before Kafka 2.8, which do not report rights,
+        create internal topics without asking the policy that the check would ask.
+        """
+        try:
+            operations = await self.authorized_operations(api_timeout_ms=api_timeout_ms)
+        except UnsupportedVersionError:
+            return None
+        if operations is None or AclOperation.CREATE not in operations:
+            return None
+        deadline_ms = self._deadline(api_timeout_ms)
+        outcomes = await self._create([topic], deadline_ms, exist_ok=True, validate_only=True)
+        error = outcomes.failed.get(topic.name)
+        if error is None or isinstance(error, AuthorizationError):
+            return None if error else ""
+        if error.code in (ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REPLICATION_FACTOR):
+            return str(error)
+        raise error
 
     async def limits_in_sync(self, api_timeout_ms: int) -> bool:
         """Return true if no partition needs more in-sync replicas than it has replicas. Raises KafkaError.

@@ -37,10 +37,11 @@ _RIGHTS: Final = {  # by the first word of the part; brokers' errors do not name
     "groups": "DESCRIBE on the groups and their topics",
 }
 _READ_TO_FIND_HOLDERS: Final = "READ on the topics that are held back"
-_NO_COORDINATOR: Final = {"transactions": "FP301", "groups": "FP302"}
+_NO_COORDINATOR: Final = {"transactions": "FP301", "groups": "FP302", "share groups": "FP304"}
 _HELD_BY_COORDINATOR: Final = {
     "transactions": "every begin and end of a transaction",
     "groups": "every join and commit of a group",
+    "share groups": "every share consumer, which gets neither a record nor an error",
 }
 
 
@@ -170,23 +171,29 @@ def uncreated_finding(part: str, found: UncreatedTopic) -> Finding | None:
     topic, brokers = COORDINATOR_TOPICS[part], f"{found.brokers} broker{'' if found.brokers == 1 else 's'}"
     replicas, in_sync = f"{topic.replicas}={found.replicas}", f"{topic.in_sync}={found.in_sync}"
     least = max(found.replicas, found.in_sync)
-    if found.replicas > found.brokers:
+    too_many = found.replicas > found.brokers and found.refusal != ""
+    if too_many:
         reason = f"brokers cannot create it with {replicas}, because the cluster has {brokers}"
+    elif found.refusal:
+        reason = f"the controller refuses to create it: {found.refusal}"
     elif found.in_sync > found.replicas:
         reason = f"coordinators could not write to it with {in_sync} and {replicas}"
     else:
         return None
-    if least <= found.brokers:
-        change = f"set {topic.replicas} to {least}"
-    elif found.replicas > found.brokers:
+    if found.refusal and not too_many:
+        change = "change what the reason names; a policy is create.topic.policy.class.name at every controller"
+    elif least <= found.brokers:
+        change = f"set {topic.replicas} to {least} on every broker and restart it"
+    elif too_many:
         asked = {topic.replicas: found.replicas, topic.in_sync: found.in_sync}
         names = " and ".join(name for name, count in asked.items() if count > found.brokers)
-        change = f"add brokers until there are {least}, or set {names} to {found.brokers}"
+        change = (
+            f"add brokers until there are {least}, or set {names} to {found.brokers} on every broker and restart it"
+        )
     else:
-        change = f"set {topic.in_sync} to {found.replicas}"
+        change = f"set {topic.in_sync} to {found.replicas} on every broker and restart it"
     words = f"the coordinator of {part} is not available: {topic.name} does not exist, and {reason}"
-    action = f"{change} on every broker and restart it"
-    return Finding(_NO_COORDINATOR[part], ObjectKind.CLUSTER, part, words, None, (_HELD_BY_COORDINATOR[part],), action)
+    return Finding(_NO_COORDINATOR[part], ObjectKind.CLUSTER, part, words, None, (_HELD_BY_COORDINATOR[part],), change)
 
 
 def unanswered_finding(each: UnansweredQuestion) -> Finding:

@@ -243,7 +243,8 @@ class Collector:
         for part, topic in COORDINATOR_TOPICS.items():
             try:
                 if topic.name in topics:
-                    await self._calls.find_coordinator(topic.kind, self._patience())
+                    if topic.kind is not None:
+                        await self._calls.find_coordinator(topic.kind, self._patience())
                 elif (missing := await self._calls.uncreated(topic, answering, self._patience())) is not None:
                     uncreated[part] = missing
             except KafkaError as error:

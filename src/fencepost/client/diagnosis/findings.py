@@ -60,6 +60,7 @@ CODES: Final[Mapping[str, Code]] = {
     "FP301": Code(Severity.ERROR, "no coordinator of transactions"),
     "FP302": Code(Severity.ERROR, "no coordinator of groups"),
     "FP303": Code(Severity.WARNING, "a coordinator is loading"),
+    "FP304": Code(Severity.ERROR, "no coordinator of share groups"),
     "FP401": Code(Severity.ERROR, "a transaction hangs"),
     "FP402": Code(Severity.WARNING, "a prepared transaction waits for its decision"),
     "FP403": Code(Severity.WARNING, "an open transaction holds readers back"),

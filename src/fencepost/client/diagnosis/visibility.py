@@ -18,7 +18,7 @@ PROBE: Final = "fencepost-diagnosis"
 
 TRANSACTIONAL_IDS: Final = "transactional ids"
 
-_TOPICS: Final = {each.kind: each.name for each in COORDINATOR_TOPICS.values()}
+_TOPICS: Final = {each.kind: each.name for each in COORDINATOR_TOPICS.values() if each.kind is not None}
 
 
 class VisibilityCalls(AdminTopics, AdminAcls):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["CONSUMER_OFFSETS", "LEGAL_NAME", "LONGEST_NAME", "TRANSACTION_STATE", "is_topic_name"]
+__all__ = ["CONSUMER_OFFSETS", "LEGAL_NAME", "LONGEST_NAME", "SHARE_GROUP_STATE", "TRANSACTION_STATE", "is_topic_name"]
 
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
+SHARE_GROUP_STATE: Final = "__share_group_state"
 TRANSACTION_STATE: Final = "__transaction_state"
 
 LONGEST_NAME: Final = 249

@@ -212,7 +212,28 @@ CASES: list[tuple[str, Facts, Facts, str]] = [
         HEALTHY,
         "the coordinator of some groups is not available: no leader",
     ),
+    (
+        "FP302",
+        replace(HEALTHY, uncreated={"groups": UncreatedTopic(1, 1, 1, "POLICY_VIOLATION (44): no internal topics")}),
+        replace(HEALTHY, uncreated={"groups": UncreatedTopic(1, 1, 1, "")}),
+        "__consumer_offsets does not exist, and the controller refuses to create it: POLICY_VIOLATION (44): no",
+    ),
+    (
+        "FP302",
+        replace(HEALTHY, uncreated={"groups": UncreatedTopic(3, 1, 2, "INVALID_REPLICATION_FACTOR (38)")}),
+        replace(HEALTHY, uncreated={"groups": UncreatedTopic(3, 1, 2, "")}),  # one has stopped, and is not reported
+        "brokers cannot create it with offsets.topic.replication.factor=3, because the cluster has 2 brokers",
+    ),
     ("FP303", unknown("groups", FailureKind.LOADING), HEALTHY, "the coordinator of groups is loading"),
+    (
+        "FP304",
+        replace(HEALTHY, uncreated={"share groups": UncreatedTopic(replicas=3, in_sync=2, brokers=1)}),
+        replace(HEALTHY, uncreated={"share groups": UncreatedTopic(replicas=3, in_sync=2, brokers=3)}),
+        (
+            "__share_group_state does not exist, and brokers cannot create it with "
+            "share.coordinator.state.topic.replication.factor=3, because the cluster has 1 broker"
+        ),
+    ),
     (
         "FP401",
         held(),
