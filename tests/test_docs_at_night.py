@@ -101,7 +101,7 @@ def test_a_finding_leads_to_its_section() -> None:
 
 def test_the_statuses_and_limits_are_the_doctors() -> None:
     rows = dict(re.findall(r"^\| (\d) \| (?:an? )?([a-z]+)", TEXT.partition("\n## ")[0], re.MULTILINE))
-    words = {Severity.ERROR: "error", Severity.UNKNOWN: "question", Severity.WARNING: "warning"}
+    words = {Severity.ERROR: "error", Severity.UNKNOWN: "question", Severity.WARNING: "warning", Severity.NOTE: "none"}
     expected = {str(exit_status([])): "none"}
     for code, each in CODES.items():
         expected[str(exit_status([Finding(code, ObjectKind.CLUSTER, "x", "w")]))] = words[each.severity]

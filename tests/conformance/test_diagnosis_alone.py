@@ -30,6 +30,7 @@ from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.conformance.conftest import ARMS
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import BrokerUnderTest
+from tests.support.commands import Commands
 from tests.support.diagnosis_reports import codes_in, doctor, page_of
 from tests.support.older_kafka import OlderKafka
 from tests.support.small_disk import small_disk
@@ -172,7 +173,7 @@ def test_the_page_covers_a_part_and_doctor_all(broker: BrokerUnderTest, capsys: 
         with page_of(broker.bootstrap_servers) as page:
             until(lambda: "FP004" in codes_in(page))
             (reported,) = [each for each in page.view("overview", {})["view"]["attention"] if each["code"] == "FP004"]
-            assert reported["severity"] == "unknown"
+            assert reported["severity"] == "note"
             assert "transactions that hold readers back: not known: only 100 of " in reported["words"]
             assert any('code="FP004"' in line and line.endswith(" 1") for line in page.watched_state().counts())
         found = doctor(broker.bootstrap_servers, capsys, "--no-probe", "--older-than", "0")[1]
@@ -200,3 +201,26 @@ def test_brokers_that_are_too_old(capsys: pytest.CaptureFixture[str]) -> None:
         assert "do not list and describe transactions (KIP-664)" in refused["words"]
         with page_of(kafka.bootstrap_servers) as page:
             until(lambda: {"FP003", "FP109"} <= codes_in(page))
+
+
+def test_a_limit_that_is_reached_is_a_note(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> None:
+    """A group is behind at more positions than doctor reads. The other findings decide on the status."""
+    topic, group, partitions = broker.name("many"), broker.name("g"), 600
+    servers = broker.bootstrap_servers
+    with fencepost.Admin(servers) as admin, fencepost.Producer(servers) as producer:
+        admin.create_topics([NewTopic(topic, partitions)])
+        for sent in [producer.send(topic, b"v", partition=number) for number in range(partitions)]:
+            sent.result(60)
+        admin.alter_group_offsets(group, {(topic, number): 0 for number in range(partitions)})
+        status, found = doctor(servers, capsys, "--no-probe", "--timeout", "60")
+        note = found["FP004", "records"]
+        assert note["severity"] == "note"
+        left_out = r"at 500 of \d+ positions of groups, those with the largest lag; left out: positions of .*" + group
+        assert re.search(left_out, note["words"])
+        assert note["action"] == "fencepost groups describe GROUP reads the next records of a single group"
+        assert found["FP502", group]["severity"] == "warning"
+        assert status == 3, found
+        described = Commands(servers, capsys).json("groups", "describe", group)["findings"]
+        assert "FP004" not in {each["code"] for each in described}, "it reads them all"
+        admin.delete_group(group)
+        admin.delete_topic(topic)

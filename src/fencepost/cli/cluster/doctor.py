@@ -68,8 +68,8 @@ def doctor(
 
     Each finding has a code; docs/at-night.md has a section for each. A question without an answer is a finding, too.
 
-    Status: 0 nothing found; 1 an error, or no broker answers; 2 invalid arguments; 3 the worst finding is a warning;
-    4 a question was not answered, and there is no error.
+    Status: 0 nothing found, or only notes (FP004); 1 an error, or no broker answers; 2 invalid arguments; 3 the worst
+    finding is a warning; 4 a question was not answered, and there is no error.
 
     Example: fencepost doctor -b kafka-1:9092 --command-config admin.properties
     """

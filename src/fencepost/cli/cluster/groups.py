@@ -53,6 +53,7 @@ groups = command_group("List, describe and delete groups; reset their offsets.")
 Group = Annotated[str, typer.Argument(autocompletion=complete_group, callback=named, help="The group's id.")]
 
 LOOK_S: Final = 20.0
+MOST_READ: Final = 10_000  # positions of one group
 
 # States of all kinds of groups: org.apache.kafka.common.GroupState. Brokers ignore upper and lower case.
 STATES: Final = (
@@ -168,7 +169,7 @@ def describe(
 def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> tuple[int, list[Finding]]:
     """Add the transaction that holds each partition back to `facts`. Return the time and the group's findings."""
     topics = frozenset(row["topic"] for row in facts["partitions"])
-    bounds = CollectionLimits(topic_names=topics, group_names=frozenset([facts["group"]]))
+    bounds = CollectionLimits(read=MOST_READ, topic_names=topics, group_names=frozenset([facts["group"]]))
     with Examiner({**PATIENCE, **settings}, DEFAULT_TOPIC, LOOK_S, bounds) as examiner:
         snapshot = examiner.collect((*QUICK, "records"))
     held, committed = held_back(snapshot), snapshot.committed.get(facts["group"], {})
@@ -180,7 +181,7 @@ def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> tuple[int, 
     found = [
         each
         for each in diagnose(snapshot)
-        if each.kind is ObjectKind.GROUP or each.severity is Severity.UNKNOWN or each.code == DAMAGED
+        if each.kind is ObjectKind.GROUP or each.severity in (Severity.UNKNOWN, Severity.NOTE) or each.code == DAMAGED
     ]
     return snapshot.at_ms, found
 

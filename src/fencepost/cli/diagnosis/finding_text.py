@@ -48,7 +48,12 @@ def since_words(since_ms: int, now_ms: int) -> str:
 def counted(findings: Sequence[Finding]) -> str:
     """Return the number of findings of each severity, as text."""
     counts = Counter(each.severity for each in findings)
-    names = {Severity.ERROR: "errors", Severity.UNKNOWN: "questions without an answer", Severity.WARNING: "warnings"}
+    names = {
+        Severity.ERROR: "errors",
+        Severity.UNKNOWN: "questions without an answer",
+        Severity.WARNING: "warnings",
+        Severity.NOTE: "notes",
+    }
     return ", ".join(f"{names[severity]}: {counts[severity]}" for severity in Severity if counts[severity])
 
 

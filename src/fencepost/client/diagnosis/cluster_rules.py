@@ -27,6 +27,10 @@ _UNANSWERED: Final = {
         "run fencepost doctor, whose limits are higher than the page's; describe single groups or topics for the rest",
     ),
 }
+_NOT_ASKED: Final = {  # by the part
+    "records": "fencepost groups describe GROUP reads the next records of a single group",
+    "certificates": "remove ssl_verify=false from the settings of this client",
+}
 _RIGHTS: Final = {  # by the first word of the part; brokers' errors do not name the right
     "clock": "DESCRIBE on the cluster",
     "disks": "DESCRIBE on the cluster",
@@ -219,5 +223,7 @@ def unanswered_finding(each: UnansweredQuestion) -> Finding:
         holders = each.part == "transactions that hold readers back"
         right = _READ_TO_FIND_HOLDERS if holders else _RIGHTS.get(each.part.partition(" ")[0])
         action = action if right is None else f"use a principal with {right}"
+    elif failure_kind is FailureKind.NOT_ASKED:
+        action = _NOT_ASKED.get(each.part, action)
     words = f"{each.name}: not known: {each.reason}"
     return Finding(code, ObjectKind.CLUSTER, each.part, words, action=action)

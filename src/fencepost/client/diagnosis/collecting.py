@@ -34,6 +34,7 @@ AWAY: Final = (KafkaTimeoutError, DisconnectedError)
 QUICK: Final = ("topics", "groups", "transactions")
 SLOW: Final = ("brokers", "settings", "disks", "clock", "features", "rights", "coordinators", "records")
 MOST_PING_MS: Final = 5_000
+MOST_NAMED: Final = 3
 LEAST_PING_MS: Final = 1_000  # also when the time of the collection is up
 
 T = TypeVar("T")
@@ -384,13 +385,12 @@ class Collector:
         """Read the next records of the groups that are behind, in the partitions with the largest lag."""
         ends: Mapping[TopicPartition, Ends] = found.get("ends", {})
         committed: Mapping[str, Mapping[TopicPartition, int] | KafkaError] = found.get("committed", {})
-        positions = {
-            (partition, at)
-            for partitions in committed.values()
-            if not isinstance(partitions, KafkaError)
-            for partition, at in partitions.items()
-            if partition in ends and 0 <= at < ends[partition].stable
-        }
+        positions: dict[tuple[TopicPartition, int], list[str]] = {}  # with the groups that stand there
+        for group, partitions in committed.items():
+            if not isinstance(partitions, KafkaError):
+                for partition, at in partitions.items():
+                    if partition in ends and 0 <= at < ends[partition].stable:
+                        positions.setdefault((partition, at), []).append(group)
         selected = sorted(positions, key=lambda each: (each[1] - ends[each[0]].stable, each))[: self._bounds.read]
         cluster, deadline_ms = self._calls.cluster, self._until_ms
         answers = await gather(cluster.runtime, [damage_at(cluster, *each, deadline_ms) for each in selected])
@@ -403,7 +403,17 @@ class Collector:
             elif answer is not None and (partition not in damaged or answer.offset < damaged[partition].offset):
                 damaged[partition] = answer
         if len(selected) < len(positions):
-            reason = f"the next records of groups were read at {len(selected)} of {len(positions)} positions"
+            for position in selected:
+                del positions[position]
+            groups = sorted(set(chain.from_iterable(positions.values())))
+            names = ", ".join(groups[:MOST_NAMED]) + (
+                f" and {len(groups) - MOST_NAMED} more" * (len(groups) > MOST_NAMED)
+            )
+            total = len(selected) + len(positions)
+            reason = (
+                f"the next records were read at {len(selected)} of {total} positions of groups, those with the largest "
+                f"lag; left out: positions of {names}"
+            )
             unknown[FailureKind.NOT_ASKED] = UnansweredQuestion("records", reason, FailureKind.NOT_ASKED)
         return {"damaged": damaged, "unknown": list(unknown.values())}
 

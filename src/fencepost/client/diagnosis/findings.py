@@ -13,11 +13,16 @@ DAMAGED: Final = "FP204"
 
 
 class Severity(Enum):
-    """Severity of a finding, the worst first. UNKNOWN: a request failed, so a problem may be hidden."""
+    """Severity of a finding, the worst first.
+
+    UNKNOWN: a request failed, so a problem may be hidden. NOTE: a limit of the diagnosis was reached, and the finding
+    says what was not asked, and how to ask it.
+    """
 
     ERROR = "error"
     UNKNOWN = "unknown"
     WARNING = "warning"
+    NOTE = "note"
 
 
 class ObjectKind(Enum):
@@ -43,7 +48,7 @@ CODES: Final[Mapping[str, Code]] = {
     "FP001": Code(Severity.UNKNOWN, "a question was not answered in time"),
     "FP002": Code(Severity.UNKNOWN, "the principal may not ask"),
     "FP003": Code(Severity.UNKNOWN, "the brokers are too old to be asked"),
-    "FP004": Code(Severity.UNKNOWN, "not everything was asked"),
+    "FP004": Code(Severity.NOTE, "not everything was asked"),
     "FP101": Code(Severity.ERROR, "a broker does not answer"),
     "FP102": Code(Severity.ERROR, "a broker with replicas is missing"),
     "FP103": Code(Severity.ERROR, "a log directory is offline"),
@@ -109,7 +114,7 @@ class Finding(NamedTuple):
 
 
 _RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
-_STATUS: Final = {None: 0, Severity.ERROR: 1, Severity.WARNING: 3, Severity.UNKNOWN: 4}
+_STATUS: Final = {None: 0, Severity.ERROR: 1, Severity.WARNING: 3, Severity.UNKNOWN: 4, Severity.NOTE: 0}
 
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
@@ -118,7 +123,7 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def exit_status(findings: Iterable[Finding]) -> int:
-    """Return the exit status for the worst finding: 0 none, 1 error, 3 warning, 4 a failed request."""
+    """Return the exit status for the worst finding: 0 none or a note, 1 error, 3 warning, 4 a failed request."""
     worst = min((each.severity for each in findings), key=_RANKS.__getitem__, default=None)
     return _STATUS[worst]
 

@@ -167,7 +167,7 @@ function findings(view) {
 
 // --- views ---
 
-const SEVERITIES = { error: "error", warning: "warning", unknown: "question without an answer" };
+const SEVERITIES = { error: "error", warning: "warning", unknown: "question without an answer", note: "note" };
 
 function clusterState(row) {
   if (row.away !== null) return h("span", { class: "hot", title: row.away }, "away");
