@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, client_settings, first_contact
 from fencepost.cli.diagnosis.cluster_snapshot import Calls, ClusterSnapshot, SnapshotCollector
-from fencepost.cli.hidden import hides
-from fencepost.client.admin.topics import TopicDescription
+from fencepost.cli.diagnosis.examiner import CALL_SHARE
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.collecting import CollectionLimits
 from fencepost.client.diagnosis.holding import OPEN_STATES, is_two_phase, partition_name
@@ -25,7 +24,7 @@ from fencepost.spark.sink.repair import WinnerState, winner_state
 from fencepost.spark.sink.runner import ClusterClient, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
 
-__all__ = ["Session", "age_of", "meaning_of", "open_session", "state_of"]
+__all__ = ["Session", "age_of", "meaning_in", "meaning_of", "open_session", "state_of"]
 
 
 _DECIDED: Final = {
@@ -78,6 +77,20 @@ def meaning_of(transactional_id: str, state: str | None, decision: Decision | No
     return f"sink {name.sink}: {_NOT_NAMED.get(state or '', 'nothing is open')}"
 
 
+def meaning_in(snapshot: ClusterSnapshot, transaction: TransactionDescription) -> str:
+    """Return `meaning_of` by the decisions of the snapshot."""
+    name = names.parse(transaction.transactional_id)
+    if isinstance(name, names.TaskId) and not snapshot.knows("sinks"):
+        return f"sink {name.sink}: its decisions are not known"
+    decisions = (
+        each
+        for each in snapshot.decisions
+        if any(winner.transactional_id == transaction.transactional_id for winner in each.winners)
+    )
+    state = transaction.state if transaction.error_code == 0 else None
+    return meaning_of(transaction.transactional_id, state, next(decisions, None))
+
+
 class Session:
     """A client and the contents of the decision topic."""
 
@@ -93,18 +106,17 @@ class Session:
         """Return the transactions of the whole cluster."""
         return self.link.io.run(self.link.admin.list_transactions(states=states))
 
-    def describe(self, ids: Sequence[str]) -> list[TransactionDescription]:
+    def describe(self, ids: Sequence[str], api_timeout_ms: int | None = None) -> list[TransactionDescription]:
         """Return the descriptions of these ids, in this order."""
-        return self.link.io.run(self.link.admin.describe_transactions(ids)) if ids else []
+        if not ids:
+            return []
+        return self.link.io.run(self.link.admin.describe_transactions(ids, api_timeout_ms=api_timeout_ms))
 
-    def topics(self, wanted: Iterable[str]) -> list[TopicDescription]:
-        """Return the descriptions of topics. Raises ConfigurationError if one does not exist."""
-        requested = list(wanted)
-        found = self.link.io.run(self.link.admin.describe_topics(requested)) if requested else {}
-        missing = [name for name in requested if name not in found]
-        if missing:
-            raise ConfigurationError(f"there is no topic {missing[0]!r}")
-        return list(found.values())
+    def limit(self) -> Callable[[], int]:
+        """Return a function for the rest of default.api.timeout.ms from now on, in ms and at least 1."""
+        runtime = self.link.admin.cluster.runtime
+        until_ms = runtime.now_ms() + self.link.config.default_api_timeout_ms
+        return lambda: max(until_ms - runtime.now_ms(), 1)
 
     @staticmethod
     def is_task_of(sink: str, transactional_id: str) -> bool:
@@ -152,8 +164,8 @@ class Session:
         state = transaction.state if transaction.error_code == 0 else None
         return meaning_of(transaction.transactional_id, state, self.decided_by(transaction.transactional_id))
 
-    def facts(self, transaction: TransactionDescription) -> dict[str, Any]:
-        """Return a transaction's data, by the field names of --json."""
+    def facts(self, transaction: TransactionDescription, spark: str | None = None) -> dict[str, Any]:
+        """Return a transaction's data, by the field names of --json. `spark` is its `meaning`; None: ask for it."""
         known = transaction.error_code == 0
         age = age_of(transaction)
         return {
@@ -166,20 +178,18 @@ class Session:
             "timeout_ms": transaction.timeout_ms if known and transaction.timeout_ms != NO_TIMEOUT_MS else None,
             "age_s": None if age is None else round(age, 3),
             "partitions": list(map(partition_name, transaction.partitions)),
-            "spark": self.meaning(transaction),
+            "spark": self.meaning(transaction) if spark is None else spark,
         }
 
-    def hides_transactions(self) -> bool:
-        """Return true if transactional ids may be hidden from this principal."""
-        return self.link.io.run(hides(self.link.admin.cluster, "transactional id"))
-
     def collect(self, parts: Iterable[str]) -> ClusterSnapshot:
-        """Return these parts of the facts about the cluster. Raises KafkaError if no broker answers."""
-        patience_ms = int(PATIENCE_MS)
-        calls = Calls(self.link.admin.cluster, patience_ms)
-        collector = SnapshotCollector(
-            calls, self._topic, patience_ms, timeout_ms=2 * patience_ms, bounds=CollectionLimits()
-        )
+        """Return these parts of the facts about the cluster, within default.api.timeout.ms.
+
+        Raises KafkaError if no broker answers.
+        """
+        limit_ms = self.link.config.default_api_timeout_ms
+        patience_ms = max(round(limit_ms * CALL_SHARE), 1)
+        calls = Calls(self.link.admin.cluster, limit_ms)
+        collector = SnapshotCollector(calls, self._topic, patience_ms, timeout_ms=limit_ms, bounds=CollectionLimits())
         return self.link.io.run(collector.collect(parts))
 
 

@@ -20,7 +20,7 @@ from fencepost.cli.cluster_settings import (
 from fencepost.cli.diagnosis.finding_text import as_value, lines_of
 from fencepost.cli.ending import Consent, age_words, end_open, ending_of, lost_parts
 from fencepost.cli.hanging import find_hanging
-from fencepost.cli.hidden import listed, refuse_hidden, refuse_incomplete
+from fencepost.cli.hidden import refuse_hidden, refuse_incomplete
 from fencepost.cli.names import in_utf8, named, noted, topic_named
 from fencepost.cli.output import (
     Json,
@@ -37,9 +37,11 @@ from fencepost.cli.output import (
 )
 from fencepost.cli.printable import printable
 from fencepost.cli.spark import Sink, forget, sinks
-from fencepost.cli.transaction_view import Session, open_session, state_of
+from fencepost.cli.transaction_view import Session, meaning_in, open_session, state_of
 from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.client.diagnosis.cluster_rules import unanswered_finding
 from fencepost.client.diagnosis.diagnosing import diagnose
+from fencepost.client.diagnosis.facts import FailureKind
 from fencepost.client.diagnosis.holding import (
     OPEN_STATES,
     Cause,
@@ -49,6 +51,7 @@ from fencepost.client.diagnosis.holding import (
     partition_name,
     partition_words,
 )
+from fencepost.client.diagnosis.visibility import TRANSACTIONAL_IDS
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.spark import takeover
 from fencepost.spark.errors import UnfinishedSinkError
@@ -96,13 +99,28 @@ def list_(
     """
     with failures_reported():
         session = open_session(bootstrap_servers, command_config, decision_topic)
-        shown, missing = listed(lambda: session.listed(() if every else OPEN_STATES), "transactions")
-        ids = [each.transactional_id for each in shown if each.transactional_id.startswith(prefix)]
-        found = session.describe(ids)
-        session.topics(topic or ())
-        snapshot = session.collect(("topics", "transactions", "rights", "coordinators"))
-        facts = [session.facts(transaction) for transaction in found]
-        is_hidden = not snapshot.listed and not missing and session.hides_transactions()
+        rest_ms = session.limit()
+        snapshot = session.collect(("brokers", "topics", "transactions", "rights", "coordinators", "sinks"))
+        missing = [
+            unanswered_finding(each)
+            for each in snapshot.unknown
+            if each.part == "transactions" and each.failure_kind is not FailureKind.NOT_ASKED
+        ]
+        if missing and not snapshot.listed:
+            refuse_incomplete(missing)
+        absent = [name for name in topic or () if name not in snapshot.topics]
+        if absent and snapshot.knows("topics"):
+            refuse(f"there is no topic {absent[0]!r}")
+        ids = [
+            each.transactional_id
+            for each in snapshot.listed
+            if (every or each.state in OPEN_STATES) and each.transactional_id.startswith(prefix)
+        ]
+        more = session.describe([each for each in ids if each not in snapshot.described], rest_ms())
+        described = {**snapshot.described, **{each.transactional_id: each for each in more}}
+        found = [described[transactional_id] for transactional_id in ids]
+        facts = [session.facts(each, meaning_in(snapshot, each)) for each in found]
+        is_hidden = not snapshot.listed and TRANSACTIONAL_IDS in snapshot.hidden
     chosen, held = set(topic or ()), list(held_back(snapshot).values())
     if chosen:
         held = [each for each in held if each.partition.topic in chosen]
@@ -182,7 +200,7 @@ def describe(
     with failures_reported():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         described = session.describe(transactional_id)
-        held = held_back(session.collect(("topics", "transactions"))).values()
+        held = held_back(session.collect(("brokers", "topics", "transactions"))).values()
         facts = [{**session.facts(each), "holds_back": _held_by(each.transactional_id, held)} for each in described]
     if as_json:
         print_json(facts)

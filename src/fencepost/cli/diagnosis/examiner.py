@@ -17,7 +17,7 @@ from fencepost.client.net.io_thread import io_thread
 from fencepost.config import AdminConfig
 from fencepost.process.signal_waits import pause
 
-__all__ = ["Examiner"]
+__all__ = ["CALL_SHARE", "Examiner"]
 
 CALL_SHARE: Final = 0.3  # one call's share of the time limit, so that an unanswered call leaves time for others
 MOST_HANDSHAKE_S: Final = 5.0

@@ -179,7 +179,8 @@ class Collector:
 
     async def _brokers(self, cluster: ClusterDescription) -> Mapping[str, Any]:
         nodes = [node.id for node in cluster.brokers]
-        calls = [self._calls.throttle_of(node, MOST_PING_MS) for node in nodes]
+        ping_ms = max(min(MOST_PING_MS, self._patience()), LEAST_PING_MS)
+        calls = [self._calls.throttle_of(node, ping_ms) for node in nodes]
         answers = dict(zip(nodes, map(checked, await gather(self._calls.cluster.runtime, calls)), strict=True))
         self._silent = {node: answer for node, answer in answers.items() if isinstance(answer, KafkaError)}
         return {
