@@ -149,7 +149,7 @@ class AdminTopics(AdminBase):
 
         def make(names: Sequence[str]) -> ct.CreateTopicsRequest:
             return ct.CreateTopicsRequest(
-                topics=[_creatable(named[name]) for name in names],
+                topics=[creatable(named[name]) for name in names],
                 timeout_ms=self.cluster.server_timeout_ms(deadline_ms),
                 validate_only=validate_only,
             )
@@ -401,7 +401,8 @@ class AdminTopics(AdminBase):
         return await offsets.list_offsets(self.cluster, requested, isolation, self._deadline(api_timeout_ms))
 
 
-def _creatable(topic: NewTopic) -> ct.CreatableTopic:
+def creatable(topic: NewTopic) -> ct.CreatableTopic:
+    """Return a topic as CreateTopics has it."""
     assigned = [
         ct.CreatableReplicaAssignment(partition_index=number, broker_ids=list(brokers))
         for number, brokers in (topic.replica_assignments or {}).items()

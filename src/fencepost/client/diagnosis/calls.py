@@ -13,13 +13,15 @@ from fencepost.client.admin.items import Outcomes
 from fencepost.client.admin.logs import AdminLogs
 from fencepost.client.admin.placement import AdminPlacement
 from fencepost.client.admin.share_offsets import AdminShareOffsets
-from fencepost.client.admin.topics import NewTopic
+from fencepost.client.admin.topics import NewTopic, creatable
 from fencepost.client.admin.transactions import AdminTransactions
 from fencepost.client.diagnosis.coordinator_topics import StateTopic, UncreatedTopic
 from fencepost.client.diagnosis.visibility import VisibilityCalls
 from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, AnyNode
 from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError, error_for
-from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.codes import describe
+from fencepost.protocol.messages.create_topics import CreateTopicsRequest
 from fencepost.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from fencepost.protocol.messages.list_transactions import ListTransactionsRequest
 from fencepost.protocol.messages.metadata import MetadataRequest
@@ -128,10 +130,10 @@ class DiagnosisCalls(
         replicas, in_sync = int(values[topic.replicas]), int(values[topic.in_sync])
         if in_sync > replicas and await self.limits_in_sync(api_timeout_ms):
             in_sync = replicas
-        refusal = await self._refusal(topic.created(values), api_timeout_ms)
+        refusal = await self._refusal(topic.created(values), nodes, api_timeout_ms)
         return UncreatedTopic(replicas, in_sync, await self.brokers_in_cluster(api_timeout_ms), refusal)
 
-    async def _refusal(self, topic: NewTopic, api_timeout_ms: int) -> str | None:
+    async def _refusal(self, topic: NewTopic, nodes: Sequence[int], api_timeout_ms: int) -> str | None:
         """Return the controller's reason for refusing to create a topic, as in UncreatedTopic. Raises KafkaError.
 
         The request only checks the topic, and creates nothing. Brokers before Kafka 2.8, which do not report rights,
@@ -144,13 +146,21 @@ class DiagnosisCalls(
         if operations is None or AclOperation.CREATE not in operations:
             return None
         deadline_ms = self._deadline(api_timeout_ms)
-        outcomes = await self._create([topic], deadline_ms, exist_ok=True, validate_only=True)
-        error = outcomes.failed.get(topic.name)
-        if error is None or isinstance(error, AuthorizationError):
-            return None if error else ""
-        if error.code in (ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REPLICATION_FACTOR):
-            return str(error)
-        raise error
+        request = CreateTopicsRequest(
+            topics=[creatable(topic)], timeout_ms=self.cluster.server_timeout_ms(deadline_ms), validate_only=True
+        )
+        # Any broker with KRaft asks the controller. With ZooKeeper only the controller itself answers the question.
+        for node in nodes:
+            (answer,) = (await self._ask_once(node, request, (4, 7), deadline_ms)).topics
+            if answer.error_code in (0, E.TOPIC_ALREADY_EXISTS):
+                return ""
+            if answer.error_code in (E.POLICY_VIOLATION, E.INVALID_REPLICATION_FACTOR):
+                return f"{describe(answer.error_code)}: {answer.error_message}"
+            if answer.error_code in (E.TOPIC_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED):
+                return None
+            if answer.error_code != E.NOT_CONTROLLER:
+                raise error_for(answer.error_code, f"check of topic {topic.name!r}", answer.error_message)
+        return None
 
     async def limits_in_sync(self, api_timeout_ms: int) -> bool:
         """Return true if no partition needs more in-sync replicas than it has replicas. Raises KafkaError.

@@ -97,8 +97,9 @@ class UncreatedTopic(NamedTuple):
         replicas: Replication factor.
         in_sync: Least number of in-sync replicas, limited by `replicas` where the brokers do so.
         brokers: Number of brokers in the cluster, with those that are registered and stopped (Kafka 4.0 and later).
-        refusal: The controller's reason for refusing to create it; "": it would create it. None: the controller was
-            not asked, because this principal may not create topics, or the brokers are older than Kafka 2.8.
+        refusal: The controller's reason for refusing to create it; "": it would create it. None: not asked, because
+            this principal may not create topics, no controller is among the brokers that answer, or these are older
+            than Kafka 2.8.
     """
 
     replicas: int
