@@ -156,6 +156,19 @@ def test_texts_lead_to_sections_that_there_are() -> None:
     assert {code for _, code in found} <= set(CODES)
 
 
+def test_a_section_asks_a_command_that_reports_its_finding() -> None:
+    """One look cannot show that a state lasts, as `transactions list` and `groups describe` take."""
+    one_look = {
+        "fencepost transactions list": ("FP401", "FP402", "FP403"),
+        "fencepost groups describe GROUP": ("FP502", "FP503", "FP505"),
+    }
+    for code, section in SECTIONS.items():
+        (command,) = commands(section["ask"])
+        if not command.startswith("fencepost doctor"):
+            assert any(command.startswith(name) and code in codes for name, codes in one_look.items()), code
+    assert SECTIONS["FP504"]["ask"] == "`fencepost doctor --no-probe --watch 60`"
+
+
 def test_there_are_commands_for_all() -> None:
     assert len(ALL_COMMANDS) > 15
     assert [code for code, section in SECTIONS.items() if not commands(section["ask"])] == []

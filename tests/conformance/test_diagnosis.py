@@ -265,6 +265,26 @@ def test_partitions_that_no_member_reads_and_members_without_progress(
         admin.delete_group(group)
 
 
+@pytest.mark.slow
+def test_doctor_waits_for_a_member_without_progress(broker: BrokerUnderTest, doctor: Doctor) -> None:
+    """The command of the documentation looks a second time, because the group is behind."""
+    topic, group = broker.name("t"), broker.name("g")
+    settings: dict[str, Any] = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    with (
+        fencepost.Admin(broker.bootstrap_servers) as admin,
+        fencepost.Producer(broker.bootstrap_servers) as producer,
+        fencepost.Consumer(broker.bootstrap_servers, **settings) as consumer,
+    ):
+        admin.create_topic(topic, 1)
+        producer.send(topic, b"v").result(60)
+        admin.alter_group_offsets(group, {(topic, 0): 0})
+        consumer.subscribe([topic])
+        until(lambda: bool(consumer.poll(100)))
+        assert ("FP504", group) not in doctor()
+        found = doctor("--watch", "60")["FP504", group]
+        assert f"has committed nothing of {topic}-0 since offset 0, 1 offsets before " in found["words"]
+
+
 def test_more_in_sync_replicas_than_replicas_are_not_needed(broker: BrokerUnderTest, doctor: Doctor) -> None:
     """FP202 needs several brokers, see `test_diagnosis_of_a_cluster.py`, or an older Apache Kafka."""
     topic = broker.name("t")

@@ -77,7 +77,7 @@ class Examiner:
     def collect_twice(self, watch_s: float, progress: Callable[[str], None]) -> ClusterSnapshot:
         """Return all facts. If a state may last, collect them again after `watch_s`. Raises KafkaError."""
         snapshot = self.collect(progress=progress)
-        if watch_s > 0 and may_last(snapshot):
+        if watch_s > 0 and may_last(snapshot, round(watch_s * 1000)):
             progress(f"looking again in {watch_s:g} s, because a state may last")
             pause(watch_s)
             snapshot = self.collect(progress=progress)

@@ -66,7 +66,12 @@ def _states(facts: Facts) -> list[tuple[str, ...]]:
     return states
 
 
-def may_last(facts: Facts) -> bool:
-    """Return true if a second collection can show that a state lasts: a rebalance, or an incomplete decision."""
+def may_last(facts: Facts, watch_ms: int) -> bool:
+    """Return true if a second collection after this time can show that a state lasts.
+
+    This is a rebalance, an incomplete decision, or, after the time of FP504, a member without progress.
+    """
+    if watch_ms >= Limits().stalled_ms and any(each.state == "Stable" for each in facts.members.values()):
+        return True
     decided = any(each.state in OPEN_STATES[1:] for each in facts.described.values())
     return decided or any(each.state in REBALANCING for each in facts.groups) or any(each.open for each in facts.sinks)

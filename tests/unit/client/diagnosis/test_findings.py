@@ -509,17 +509,19 @@ def test_lag_that_waits_for_a_transaction_is_not_the_members_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "expected"),
+    ("facts", "watch_ms", "expected"),
     [
-        (HEALTHY, False),
-        (replace(HEALTHY, groups=REBALANCING), True),
-        (replace(HEALTHY, sinks=[SINK]), True),
-        (held(described=transaction(state="PrepareAbort")), True),
-        (held(described=transaction()), False),
+        (HEALTHY, 60_000, False),
+        (replace(HEALTHY, groups=REBALANCING), 5_000, True),
+        (replace(HEALTHY, sinks=[SINK]), 5_000, True),
+        (held(described=transaction(state="PrepareAbort")), 5_000, True),
+        (held(described=transaction()), 60_000, False),
+        (replace(HEALTHY, committed=BEHIND, members=members(*READ)), 60_000, True),
+        (replace(HEALTHY, committed=BEHIND, members=members(*READ)), 59_999, False),
     ],
 )
-def test_a_second_look_is_only_for_states_that_may_last(facts: Facts, expected: bool) -> None:
-    assert may_last(facts) is expected
+def test_a_second_look_is_only_for_states_that_may_last(facts: Facts, watch_ms: int, expected: bool) -> None:
+    assert may_last(facts, watch_ms) is expected
 
 
 def test_limits_decide() -> None:
