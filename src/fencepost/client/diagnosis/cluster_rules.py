@@ -106,13 +106,15 @@ def _log_dir(log_dir: LogDir, limits: Limits) -> Iterator[Finding]:
     words = ", ".join(
         f"{partition.topic}-{partition.partition} {at.size_bytes / 1e6:,.0f} MB" for partition, at in largest
     )
+    names = (partition.topic for partition, _ in largest)
+    shrinkable = next((name for name in names if not name.startswith("__")), "TOPIC")
     yield Finding(
         "FP104" if full else "FP105",
         ObjectKind.BROKER,
         name,
         f"{where}: {free}; the largest logs: {words or 'none'}",
         holds=("every write to this broker",) if full else (),
-        action="shorten the retention of a large topic (fencepost configs alter topic), or make the disk larger",
+        action=f"fencepost configs alter topic {shrinkable} --set retention.bytes=BYTES, or make the disk larger",
     )
 
 
