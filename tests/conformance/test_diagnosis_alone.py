@@ -199,6 +199,7 @@ def test_brokers_that_are_too_old(capsys: pytest.CaptureFixture[str]) -> None:
         assert old["transactions"].startswith("transactions: not known: ")
         assert found["FP109", "features"]["words"] == "offsets in transactions are not fenced by group (KIP-447)"
         refused = found["FP603", "Spark sinks"]
+        assert refused["action"] == "upgrade the brokers, or write at least once"
         assert refused["words"].startswith("Spark sinks cannot write exactly once: exactly-once is not possible with ")
         assert "do not list and describe transactions (KIP-664)" in refused["words"]
         with page_of(kafka.bootstrap_servers) as page:

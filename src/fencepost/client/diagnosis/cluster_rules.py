@@ -38,6 +38,7 @@ _RIGHTS: Final = {  # by the first word of the part; brokers' errors do not name
     "records": "READ on the topics of the groups that are behind",
     "coordinators": "DESCRIBE_CONFIGS on the cluster",
     "sinks": "DESCRIBE and READ on the decision topic",
+    "guarantee": "DESCRIBE and WRITE on transactional ids that begin with fencepost-sink/",
     "groups": "DESCRIBE on the groups and their topics",
 }
 _READ_TO_FIND_HOLDERS: Final = "READ on the topics that are held back"

@@ -102,5 +102,5 @@ def sink_findings(facts: Facts, limits: Limits) -> Iterator[Finding]:
     if facts.sinks_refused is not None:
         words = f"Spark sinks cannot write exactly once: {facts.sinks_refused}"
         yield Finding(
-            "FP603", ObjectKind.CLUSTER, "Spark sinks", words, action="grant the right, or change the setting"
+            "FP603", ObjectKind.CLUSTER, "Spark sinks", words, action="upgrade the brokers, or write at least once"
         )
