@@ -128,7 +128,11 @@ def list_(
         held = [each for each in held if (each.transactional_id or "").startswith(prefix)]
     if is_hidden and not held:
         refuse_hidden("transactional id")
-    findings = [each for each in diagnose(snapshot) if each.code.startswith(("FP0", "FP3", "FP4"))]
+    findings = [
+        each
+        for each in diagnose(snapshot)
+        if each.code.startswith(("FP0", "FP4")) or (each.code.startswith("FP3") and each.name == "transactions")
+    ]
     if as_json:
         waiting = [
             {

@@ -53,8 +53,8 @@ def doctor(
             metavar="SECONDS",
             min=0,
             max=MOST_SECONDS,
-            help="If a group rebalances or a decision is not complete: look again after this time. A state that is "
-            "still there is a finding; members without progress are found with 60 or more.",
+            help="If a group rebalances, a decision is not complete, or, with 60 or more, a member is behind: look "
+            "again after this time. A state that is still there is a finding.",
         ),
     ] = 5.0,
     timeout: Annotated[
