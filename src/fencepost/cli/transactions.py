@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +17,7 @@ from fencepost.cli.cluster_settings import (
     complete_transaction,
     sink_options,
 )
+from fencepost.cli.diagnosis.cluster_snapshot import ClusterSnapshot
 from fencepost.cli.diagnosis.finding_text import as_value, lines_of
 from fencepost.cli.ending import Consent, age_words, end_open, ending_of, lost_parts
 from fencepost.cli.hanging import find_hanging
@@ -117,17 +118,37 @@ def list_(
             if (every or each.state in OPEN_STATES) and each.transactional_id.startswith(prefix)
         ]
         more = session.describe([each for each in ids if each not in snapshot.described], rest_ms())
-        described = {**snapshot.described, **{each.transactional_id: each for each in more}}
-        found = [described[transactional_id] for transactional_id in ids]
-        facts = [session.facts(each, meaning_in(snapshot, each)) for each in found]
-        is_hidden = not snapshot.listed and TRANSACTIONAL_IDS in snapshot.hidden
-    chosen, held = set(topic or ()), list(held_back(snapshot).values())
-    if chosen:
-        held = [each for each in held if each.partition.topic in chosen]
-    elif prefix:
-        held = [each for each in held if (each.transactional_id or "").startswith(prefix)]
+    described = {**snapshot.described, **{each.transactional_id: each for each in more}}
+    found = [described[transactional_id] for transactional_id in ids]
+    facts = [session.facts(each, meaning_in(snapshot, each)) for each in found]
+    is_hidden = not snapshot.listed and TRANSACTIONAL_IDS in snapshot.hidden
+    held = _held_in(snapshot, set(topic or ()), prefix)
     if is_hidden and not held:
         refuse_hidden("transactional id")
+    _print_listed(found, facts, held, snapshot, as_json=as_json)
+    if is_hidden:
+        refuse_hidden("transactional id")
+    if missing:
+        refuse_incomplete(missing)
+
+
+def _held_in(snapshot: ClusterSnapshot, topics: Collection[str], prefix: str) -> list[HeldBack]:
+    """Return the partitions whose committed readers wait: of these topics, or for ids with this prefix, or all."""
+    held = list(held_back(snapshot).values())
+    if topics:
+        return [each for each in held if each.partition.topic in topics]
+    return [each for each in held if (each.transactional_id or "").startswith(prefix)]
+
+
+def _print_listed(
+    found: Sequence[TransactionDescription],
+    facts: Sequence[Mapping[str, Any]],
+    held: Sequence[HeldBack],
+    snapshot: ClusterSnapshot,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the transactions, the partitions that they hold back, and the findings about transactions."""
     findings = [
         each
         for each in diagnose(snapshot)
@@ -144,22 +165,7 @@ def list_(
             for each in held
         ]
         print_json({"transactions": facts, "held_back": waiting, "findings": list(map(as_value, findings))})
-    else:
-        _print_listed(found, facts, held)
-        for finding in findings:
-            sys.stdout.write("\n")
-            for line in lines_of(finding, snapshot.at_ms):
-                print_line(line)
-    if is_hidden:
-        refuse_hidden("transactional id")
-    if missing:
-        refuse_incomplete(missing)
-
-
-def _print_listed(
-    found: Sequence[TransactionDescription], facts: Sequence[Mapping[str, Any]], held: Sequence[HeldBack]
-) -> None:
-    """Print the transactions, and the partitions that open transactions hold back."""
+        return
     rows = [
         (
             transaction.transactional_id,
@@ -176,6 +182,10 @@ def _print_listed(
         sys.stdout.write("\n")
         lines = [(partition_name(each.partition), str(each.stable), str(each.behind), _holder(each)) for each in held]
         print_table([("PARTITION", "READERS STOP AT", "BEFORE THE END", "FOR"), *lines])
+    for finding in findings:
+        sys.stdout.write("\n")
+        for line in lines_of(finding, snapshot.at_ms):
+            print_line(line)
 
 
 def _holder(held: HeldBack) -> str:
