@@ -100,14 +100,14 @@ class Instances:
         current = self._subscriptions()
         known = self._instances.pop(instance_id, None)
         if known is None or known.subscriptions is not current:
-            known = _made(instance_id, current, {**client, "client_instance_id": uuid_text(instance_id)})
+            known = _instance(instance_id, current, {**client, "client_instance_id": uuid_text(instance_id)})
         self._instances[instance_id] = known
         if len(self._instances) > _MOST:
             del self._instances[next(iter(self._instances))]
         return known
 
 
-def _made(instance_id: UUID, subscriptions: Sequence[MetricsSubscription], client: Mapping[str, str]) -> Instance:
+def _instance(instance_id: UUID, subscriptions: Sequence[MetricsSubscription], client: Mapping[str, str]) -> Instance:
     """Combine the subscriptions that are for this client: all their metrics, at the shortest interval."""
     matching = [each for each in subscriptions if each.is_for(client)]
     metrics = tuple(dict.fromkeys(name for each in matching for name in each.metrics))

@@ -32,6 +32,7 @@ class Connection:
 
     __slots__ = (
         "_holds",
+        "answered_bytes",
         "calls",
         "client_id",
         "closed",
@@ -41,7 +42,6 @@ class Connection:
         "listener",
         "local",
         "login",
-        "made_bytes",
         "peer",
         "principal",
         "software_name",
@@ -75,7 +75,7 @@ class Connection:
         self._holds = 0
         self.closed = False
         self.calls: deque[Call] = deque()
-        self.made_bytes = 0
+        self.answered_bytes = 0
         """Bytes of all answers so far, including those that wait for earlier ones."""
         self.unanswered_bytes = 0
         """Bytes of the requests in `calls`."""
@@ -109,7 +109,7 @@ class Connection:
     def count_answer(self, answer: Buffers | None) -> int:
         """Count the bytes of an encoded answer, and return their number. None was encoded and counted before."""
         size = sum(map(len, answer or ()))
-        self.made_bytes += size
+        self.answered_bytes += size
         return size
 
     def flush(self, effects: list[Effect]) -> None:

@@ -342,7 +342,7 @@ class BrokerCore(Core):
         for frame in frames:
             size += len(frame)
             self._effects.append(Reply(connection.connection_id, (frame,)))
-        connection.made_bytes += size
+        connection.answered_bytes += size
         self.metrics.response_bytes[api_key] += size
 
     def complete_unanswered(self, call: Call) -> None:

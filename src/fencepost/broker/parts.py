@@ -19,7 +19,7 @@ from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.txn.driver import Transactions
 from fencepost.broker.disk.changes import Change, Changes, Done
 from fencepost.broker.disk.files import Files, RunAll, is_full, one_by_one
-from fencepost.broker.disk.meta import MADE_UP_FROM, Meta
+from fencepost.broker.disk.meta import INVENTED_FROM, Meta
 from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.log.decompression_budget import DecompressionBudget
 from fencepost.broker.metrics.counters import Metrics
@@ -326,7 +326,7 @@ class BrokerParts:
             for topic in self.topics:
                 for partition in topic.partitions:
                     if self.files.exists(partition.directory):
-                        highest = max(highest, partition.log.producers.highest_id(MADE_UP_FROM))
+                        highest = max(highest, partition.log.producers.highest_id(INVENTED_FROM))
         return highest
 
     def _timer_failed(self, error: Exception, action: Callable[[int], None]) -> None:
@@ -335,7 +335,7 @@ class BrokerParts:
     def _log_opened(self, partition: Partition) -> None:
         note_recovery(partition, self.metrics)
         if partition.opened is not None and not self.meta.producer_ids_lost:
-            self.meta.start_above(partition.opened.producers.highest_id(MADE_UP_FROM))
+            self.meta.start_above(partition.opened.producers.highest_id(INVENTED_FROM))
         try:
             self.transactions.log_opened(self.now.ms, partition)
         except Exception as error:  # noqa: BLE001 - the log itself is open

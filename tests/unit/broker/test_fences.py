@@ -133,7 +133,7 @@ def test_a_step_that_raises_costs_the_request_that_asked_for_it(
         raise Mistake("in the thread that writes")
 
     driver.failed = {}
-    monkeypatch.setattr(two_copies, "write_kept", mistaken)
+    monkeypatch.setattr(two_copies, "write_two_copies", mistaken)
     driver.send(CreateTopicsRequest(topics=[CreatableTopic(name="new", num_partitions=1, replication_factor=1)]), 7)
     assert [repr(error) for error in driver.failed.values()] == ["Mistake('in the thread that writes')"]
     monkeypatch.undo()

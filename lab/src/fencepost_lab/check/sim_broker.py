@@ -154,7 +154,7 @@ class SimBroker:
             known = core.connection(connection.number)
             if known is None or known.closed:
                 return
-            unread_bytes = known.made_bytes - self._handed[connection.number] + connection.unread_bytes
+            unread_bytes = known.answered_bytes - self._handed[connection.number] + connection.unread_bytes
             if not backpressure.may_begin(known, frames[0], unread_bytes):
                 return
             self._do(core, partial(core.handle_frame, connection_id=connection.number, frame=frames.popleft()))

@@ -91,10 +91,10 @@ class _Refused:
         if each is not None and each.answered not in self._listed:
             self._listed = {**self._listed, each.answered: (each.requested,)}
 
-    def alike(self, made: type[Any], request: Any) -> Any:
+    def alike(self, structure: type[Any], request: Any) -> Any:
         """Return a structure of the response that repeats the lists of the request."""
         values: dict[str, Any] = {}
-        for name, inner in _shape(made):
+        for name, inner in _shape(structure):
             sources = self._listed.get(name, (name,))
             if name in _CODES:
                 values[name] = self._code
@@ -103,23 +103,23 @@ class _Refused:
                 values[name] = [self._element(inner, item) for item in listed]
             elif (source := next((each for each in sources if hasattr(request, each)), None)) is not None:
                 values[name] = getattr(request, source)
-        return made(**values)
+        return structure(**values)
 
-    def _element(self, made: type[Any], request: Any) -> Any:
+    def _element(self, structure: type[Any], request: Any) -> Any:
         if is_dataclass(request):
-            return self.alike(made, request)
-        codes = {name: self._code for name, _ in _shape(made) if name in _CODES}
-        return made(**{self._item: request}, **codes)
+            return self.alike(structure, request)
+        codes = {name: self._code for name, _ in _shape(structure) if name in _CODES}
+        return structure(**{self._item: request}, **codes)
 
 
-def _shape(made: type[Any]) -> tuple[tuple[str, type[Any] | None], ...]:
+def _shape(structure: type[Any]) -> tuple[tuple[str, type[Any] | None], ...]:
     """Return (field, class of its list items or None). Single structures are left out, so they keep their defaults."""
-    found = _shapes.get(made)
+    found = _shapes.get(structure)
     if found is None:
-        hints = get_type_hints(made)
-        named = ((each.name, hints[each.name]) for each in fields(made))
+        hints = get_type_hints(structure)
+        named = ((each.name, hints[each.name]) for each in fields(structure))
         found = tuple((name, _listed_class(hint)) for name, hint in named if not _is_single(hint))
-        _shapes[made] = found
+        _shapes[structure] = found
     return found
 
 

@@ -20,7 +20,7 @@ class InDoubtRequests:
 
     def __init__(self, doubts: CorruptionGuard) -> None:
         self._doubts = doubts
-        self._told: set[tuple[int, str]] = set()
+        self._logged: set[tuple[int, str]] = set()
 
     def refuse(self, api: Api, request: Any) -> Any:
         """Return the refusal of a request whose answer is in doubt, or None.
@@ -37,8 +37,8 @@ class InDoubtRequests:
         if not doubtful:
             return None
         for name in doubtful:
-            if (api.key, name) not in self._told:
-                self._told.add((api.key, name))
+            if (api.key, name) not in self._logged:
+                self._logged.add((api.key, name))
                 _log.error(
                     "API %s of %r is refused: its records in the internal topic are damaged; see fencepost repair",
                     api.key,

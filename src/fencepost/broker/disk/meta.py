@@ -19,11 +19,17 @@ from uuid import UUID
 from fencepost.broker.disk.changes import Change, carry_out
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.sealed_json import Damaged, Newer
-from fencepost.broker.disk.two_copies import COPY, DamagedDirectory, UnusableDirectory, read_kept, write_kept
+from fencepost.broker.disk.two_copies import (
+    COPY,
+    DamagedDirectory,
+    UnusableDirectory,
+    read_two_copies,
+    write_two_copies,
+)
 from fencepost.protocol.crc import crc32c
 from fencepost.protocol.wire import uuid_text
 
-__all__ = ["MADE_UP_FROM", "Meta"]
+__all__ = ["INVENTED_FROM", "Meta"]
 
 META = "meta.properties"
 _CLEAN = ".kafka_cleanshutdown"
@@ -35,7 +41,7 @@ _LAST_IDS = 50  # reserved for internal use while more are being reserved
 _LOST_BLOCKS = 1000
 """If the file is lost, new producer ids start this many blocks above the highest id found in the logs. Ids that wrote
 nothing cannot be found."""
-MADE_UP_FROM = 1 << 40
+INVENTED_FROM = 1 << 40
 """A producer id that no broker can reach by allocation. As in Kafka, clients may write with invented ids. Ids in a log
 from this one on are invented, and are ignored in the search for allocated ids."""
 
@@ -78,7 +84,7 @@ class Meta:
         """Read the files, or write them in a new directory. Raises OSError or UnusableDirectory."""
         names = self._files.listdir("")
         _refuse_kafka(names)
-        properties = read_kept(self._files, META, _decode_properties)
+        properties = read_two_copies(self._files, META, _decode_properties)
         if properties is None:
             _refuse_foreign(names)
             self._properties = {
@@ -169,7 +175,7 @@ class Meta:
 
     def _save(self) -> None:
         text = "".join(f"{key}={value}\n" for key, value in self._properties.items())
-        write_kept(self._files, META, text.encode())
+        write_two_copies(self._files, META, text.encode())
 
     def _save_producer_ids(self, end: int) -> None:
         self._write_producer_ids(end)
@@ -177,11 +183,11 @@ class Meta:
 
     def _write_producer_ids(self, end: int) -> None:
         text = str(end).encode()
-        write_kept(self._files, _PRODUCER_IDS, b"v1 %s %08x\n" % (text, crc32c(text)))
+        write_two_copies(self._files, _PRODUCER_IDS, b"v1 %s %08x\n" % (text, crc32c(text)))
 
     def _load_producer_ids(self) -> None:
         try:
-            end = read_kept(self._files, _PRODUCER_IDS, _decode_producer_ids, lambda end: end)
+            end = read_two_copies(self._files, _PRODUCER_IDS, _decode_producer_ids, lambda end: end)
         except DamagedDirectory as error:
             _log.error("%s", error)  # the ids can be found in the logs
             end = None

@@ -20,7 +20,7 @@ from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.sealed_json import Damaged, Newer, seal_json, unseal_json
 
-__all__ = ["COPY", "DamagedDirectory", "SealedFile", "UnusableDirectory", "read_kept", "write_kept"]
+__all__ = ["COPY", "DamagedDirectory", "SealedFile", "UnusableDirectory", "read_two_copies", "write_two_copies"]
 
 COPY = ".copy"
 
@@ -36,7 +36,7 @@ class DamagedDirectory(UnusableDirectory):
     """Neither a file nor its copy is readable; another source may have the contents."""
 
 
-def read_kept(
+def read_two_copies(
     files: Files, name: str, decode: Callable[[bytes], Value], edition: Callable[[Value], int] = lambda _: 0
 ) -> Value | None:
     """Return the value in the file or its copy, or None if both are missing. `decode` raises Damaged or Newer.
@@ -70,11 +70,11 @@ def read_kept(
         problems.append(f"{name} and its copy differ")
     if problems:
         _log.error("%s: both are made again from %s", "; ".join(problems), best)
-        write_kept(files, name, data)
+        write_two_copies(files, name, data)
     return value
 
 
-def write_kept(files: Files, name: str, data: bytes) -> None:
+def write_two_copies(files: Files, name: str, data: bytes) -> None:
     """Replace the file, then its copy. Raises OSError only for the file, which is valid without the copy.
 
     If the copy fails, it is written later. Until then it has the earlier bytes, which would be used if the file were
@@ -101,7 +101,7 @@ class SealedFile:
 
     def load(self) -> dict[str, Any] | None:
         """Return the last saved value; None if file and copy are missing. Raises OSError or UnusableDirectory."""
-        value = read_kept(self._files, self._name, self._decode, _edition)
+        value = read_two_copies(self._files, self._name, self._decode, _edition)
         if value is not None:
             self._edition = _edition(value)
         return value
@@ -115,7 +115,7 @@ class SealedFile:
         sealed = seal_json(self._magic, self._version, {**value, "edition": self._edition + 1})
         self._is_busy = True
         try:
-            yield partial(write_kept, self._files, self._name, sealed)
+            yield partial(write_two_copies, self._files, self._name, sealed)
         finally:
             self._is_busy = False
         self._edition += 1

@@ -7,7 +7,7 @@ deleted records would be served again. Earlier versions wrote no copy.
 from __future__ import annotations
 
 from fencepost.broker.disk.files import Files
-from fencepost.broker.disk.two_copies import COPY, write_kept
+from fencepost.broker.disk.two_copies import COPY, write_two_copies
 from fencepost.broker.log.layout import LOG_START, decode_log_start, encode_log_start
 from fencepost.broker.log.results import RecoveryReport
 
@@ -36,4 +36,4 @@ def read_log_start(files: Files, directory: str, names: list[str], report: Recov
 
 def write_log_start(files: Files, directory: str, offset: int) -> None:
     """Write the log start before the first file below it is removed. Raises OSError."""
-    write_kept(files, f"{directory}/{LOG_START}", encode_log_start(offset))
+    write_two_copies(files, f"{directory}/{LOG_START}", encode_log_start(offset))

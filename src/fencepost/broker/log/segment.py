@@ -34,8 +34,8 @@ _CHUNK_BYTES = 1 << 20
 _REBUILD_INTERVAL_BYTES = 4096
 _WALK_BYTES = 8192  # enough to step over one interval of the sparse index
 # most entries of a segment that stay in memory; every read_committed fetch reads those of all later segments
-_ABORTED_KEPT = 256
-_INDEXES_KEPT: Final = 4  # closed segments whose indexes are in memory
+_MOST_LOADED_ABORTED = 256
+_MOST_LOADED_INDEXES: Final = 4  # closed segments whose indexes are in memory
 MOST_INDEXED: Final = 2**31 - 1  # most bytes and offsets of a segment, limited by the size of index entries
 
 
@@ -493,7 +493,7 @@ class Segment:
         self.offsets.unload()
         self.times.unload()
         self._loaded = False
-        if len(self.aborted) > _ABORTED_KEPT:
+        if len(self.aborted) > _MOST_LOADED_ABORTED:
             self.aborted.unload()
             self._aborted_loaded = False
 
@@ -545,7 +545,7 @@ class LoadedIndexes:
         """Note that the indexes of a closed segment are used. Raises OSError."""
         self._segments.pop(segment, None)
         self._segments[segment] = None
-        if len(self._segments) > _INDEXES_KEPT:
+        if len(self._segments) > _MOST_LOADED_INDEXES:
             oldest = next(iter(self._segments))
             del self._segments[oldest]
             oldest.unload_indexes()

@@ -77,20 +77,20 @@ class HttpReading:
 
     def _connection(self, kind: Callable[..., http.client.HTTPConnection]) -> Callable[..., http.client.HTTPConnection]:
         def make(*arguments: Any, **keywords: Any) -> http.client.HTTPConnection:
-            made = kind(*arguments, **keywords)
-            made._create_connection = self._connect  # type: ignore[attr-defined]
-            return made
+            connection = kind(*arguments, **keywords)
+            connection._create_connection = self._connect  # type: ignore[attr-defined]
+            return connection
 
         return make
 
     def _connect(self, *arguments: Any, **keywords: Any) -> socket.socket:
-        made = socket.create_connection(*arguments, **keywords)
+        sock = socket.create_connection(*arguments, **keywords)
         with self._lock:
             # TLS takes over the socket. This copy of its descriptor lets `end` shut the connection down.
-            self._sockets.append(socket.socket(fileno=os.dup(made.fileno())))
+            self._sockets.append(socket.socket(fileno=os.dup(sock.fileno())))
             if self._why:
                 _shut_down(self._sockets[-1])
-        return made
+        return sock
 
 
 class _Http(urllib.request.HTTPHandler):

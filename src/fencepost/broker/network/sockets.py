@@ -164,7 +164,7 @@ class ClientSocket:
         if connection is None or connection.closed or self._frames:
             return False
         unsent_bytes = self._transport.get_write_buffer_size() - self._handed_bytes
-        return may_begin(connection, frame, connection.made_bytes + unsent_bytes)
+        return may_begin(connection, frame, connection.answered_bytes + unsent_bytes)
 
     def was_handled(self, steady_ms: int) -> None:
         """Note that a request was handled that has arrived at `steady_ms` of the monotonic clock."""
@@ -194,11 +194,11 @@ class ClientSocket:
         connection = core.connection(self._connection_id)
         unsent_bytes = self._transport.get_write_buffer_size() - self._handed_bytes
         while frames and connection is not None and not connection.closed:
-            if not may_begin(connection, frames[0], connection.made_bytes + unsent_bytes):
+            if not may_begin(connection, frames[0], connection.answered_bytes + unsent_bytes):
                 break
             frame, others = frames.popleft(), list[Buffer]()
             self._waiting_bytes -= len(frame) + _FRAME_BYTES
-            if frames and connection.made_bytes + unsent_bytes <= _UNREAD_BEFORE_SEVERAL:
+            if frames and connection.answered_bytes + unsent_bytes <= _UNREAD_BEFORE_SEVERAL:
                 others = list(islice(frames, _MOST_TOGETHER))
             count = core.handle_frame(now_ms, self._connection_id, memoryview(frame), steady_ms, others)
             for _ in range(count - 1):
@@ -210,7 +210,7 @@ class ClientSocket:
             self._is_known = True
             self._intake.max_frame_bytes = self._max_frame_bytes()
         self._note_memory()
-        return 0 if connection is None else connection.made_bytes - self._handed_bytes
+        return 0 if connection is None else connection.answered_bytes - self._handed_bytes
 
     def _note_memory(self) -> None:
         """Report the memory of requests that are incomplete or wait, and pause or resume reading accordingly."""

@@ -119,9 +119,9 @@ def _escaped(text: str) -> str:
     start = text.index(inner) if inner else len(text)
     escaped = re.sub(r'([,=+<>#;"\\])', r"\\\1", inner).replace("\0", "\\00")
     return (
-        "".join(f"\\{one}" for one in text[:start])
+        "".join(f"\\{character}" for character in text[:start])
         + escaped
-        + "".join(f"\\{one}" for one in text[start + len(inner) :])
+        + "".join(f"\\{character}" for character in text[start + len(inner) :])
     )
 
 

@@ -96,8 +96,8 @@ class Credentials:
     def alter(self, removed: Iterable[Key], added: Mapping[Key, ScramVerifier]) -> Change[None]:
         """Remove credentials, and add or replace others. Open connections stay authenticated."""
         gone = set(removed)
-        kept = {key: credential for key, credential in self.stored.items() if key not in gone}
-        yield from self._save(changed := {**kept, **added})
+        remaining = {key: credential for key, credential in self.stored.items() if key not in gone}
+        yield from self._save(changed := {**remaining, **added})
         self.stored = changed
         self._shapes = {}
 
@@ -165,8 +165,15 @@ class Credentials:
             {
                 "secret": self._secret.hex(),
                 "credentials": [
-                    [user, mechanism, kept.salt.hex(), kept.iterations, kept.stored_key.hex(), kept.server_key.hex()]
-                    for (user, mechanism), kept in stored.items()
+                    [
+                        user,
+                        mechanism,
+                        credential.salt.hex(),
+                        credential.iterations,
+                        credential.stored_key.hex(),
+                        credential.server_key.hex(),
+                    ]
+                    for (user, mechanism), credential in stored.items()
                 ],
             }
         )

@@ -166,5 +166,5 @@ class DynamicSettings:
 
 def _replaced(own: Mapping[K, dict[str, V]], changed: Mapping[K, Mapping[str, V]]) -> dict[K, dict[str, V]]:
     """Return the settings of groups, subscriptions or entities after a change. Those without settings are omitted."""
-    kept = {name: given for name, given in own.items() if name not in changed}
-    return {**kept, **{name: dict(given) for name, given in changed.items() if given}}
+    unchanged = {name: given for name, given in own.items() if name not in changed}
+    return {**unchanged, **{name: dict(given) for name, given in changed.items() if given}}

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 __all__ = ["is_without_effect", "refusal_reason"]
 
-_ONE_NODE = """
+_SINGLE_NODE = """
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
     alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
     auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id broker.rack broker.session.timeout.ms
@@ -51,7 +51,7 @@ _GROUP_BOUNDS = """
     group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
 """
 
-_WITHOUT_EFFECT = frozenset(f"{_ONE_NODE} {_HOW_IT_RUNS} {_GROUP_BOUNDS}".split())
+_WITHOUT_EFFECT = frozenset(f"{_SINGLE_NODE} {_HOW_IT_RUNS} {_GROUP_BOUNDS}".split())
 
 # Settings of things that exist once here (node, quorum, replica), or not at all; clients that use those get an error.
 _WITHOUT_EFFECT_BEGINNINGS = (

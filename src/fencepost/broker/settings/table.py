@@ -13,10 +13,10 @@ from fencepost.arguments import MAX_INT32 as _I32
 from fencepost.arguments import MAX_INT64 as _I64
 from fencepost.broker.settings import share_groups, streams_groups
 from fencepost.broker.settings.intervals import INTERVALS
-from fencepost.broker.settings.kept_for_clients import KEPT_GROUP_SETTINGS
 from fencepost.broker.settings.limits import LIMITS
 from fencepost.broker.settings.sasl import SASL_BROKER_SETTINGS, SASL_LISTENER_SETTINGS
 from fencepost.broker.settings.setting import InvalidSetting, Kind, Setting
+from fencepost.broker.settings.stored_only import STORED_GROUP_SETTINGS
 from fencepost.broker.settings.tls import TLS_SETTINGS
 from fencepost.protocol.scram import SCRAM_HASHES
 
@@ -466,7 +466,7 @@ GROUP_SETTINGS: Mapping[str, Setting] = {
         _topic(
             "consumer.session.timeout.ms", Kind.INT, "45000", 1, _I32, broker_key="group.consumer.session.timeout.ms"
         ),
-        *KEPT_GROUP_SETTINGS,
+        *STORED_GROUP_SETTINGS,
         *share_groups.SHARE_GROUP_SETTINGS,
         *streams_groups.STREAMS_GROUP_SETTINGS,
     )

@@ -248,7 +248,7 @@ class Cleaner:
             "%s: compacted below offset %s: %s of %s records stay",
             partition.directory,
             compaction.clean_offset,
-            compaction.records_kept,
+            compaction.records_retained,
             compaction.records_read,
         )
         self.compact(now_ms, eager=self._is_eager)

@@ -113,7 +113,7 @@ def test_of_each_key_the_last_record_stays_at_its_offset(codec: str) -> None:
     expected = latest(before, end)
     assert rows(log) == expected
     assert len(expected) < len(before)
-    assert (done.records_read, done.records_kept) == (end, len([row for row in expected if row[0] < end]))
+    assert (done.records_read, done.records_retained) == (end, len([row for row in expected if row[0] < end]))
     for offset in range(log.log_end_offset):  # a fetch from any offset gets the next record that is there
         result = log.read(offset, 1)
         got = [row[0] for row in decode_batches(result.records, start_offset=offset).records()]

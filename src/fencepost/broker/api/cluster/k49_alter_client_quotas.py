@@ -40,17 +40,19 @@ def _altered(call: Call, request: AlterClientQuotasRequest) -> Change[AlterClien
     answers: dict[Entity, ResponseEntryData] = {}
     for entry in request.entries:  # of an entity named twice, the first entry counts, and the answer is an error
         named = tuple(sorted({part.entity_type: part.entity_name for part in entry.entity}.items(), key=itemgetter(0)))
-        answers[named] = _one(call, entry, changed, is_known=named in answers)
+        answers[named] = _answer(call, entry, changed, is_known=named in answers)
     if changed and not request.validate_only:
         yield from call.core.settings.set_quotas(changed)
         for entity, values in changed.items():
-            kept = sorted(UNENFORCED & values.keys())
-            if kept:
-                _log.warning("quotas of %s are kept, but not enforced by this broker: %s", entity, ", ".join(kept))
+            unenforced = sorted(UNENFORCED & values.keys())
+            if unenforced:
+                _log.warning(
+                    "quotas of %s are kept, but not enforced by this broker: %s", entity, ", ".join(unenforced)
+                )
     return AlterClientQuotasResponse(entries=[*answers.values()])
 
 
-def _one(
+def _answer(
     call: Call, entry: EntryData, changed: dict[Entity, Mapping[str, float]], *, is_known: bool
 ) -> ResponseEntryData:
     parts = [(part.entity_type, part.entity_name) for part in entry.entity]

@@ -187,7 +187,7 @@ def _unknown(index: int) -> OffsetFetchResponsePartitions:
 def _authorize(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | None:
     """Remove groups and topics that the client may not describe, and refuse them one by one."""
     if call.version < 8:
-        return _authorize_one(call, request)
+        return _authorize_group(call, request)
     refused: list[OffsetFetchResponseGroup] = []
     allowed, hidden = [], {}
     for group in request.groups:
@@ -231,7 +231,7 @@ def _authorize(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse |
     return None
 
 
-def _authorize_one(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | None:
+def _authorize_group(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | None:
     """Authorize v1-7, which has one group. v1 has no error code for the whole answer."""
     if not call.may(Operation.DESCRIBE, ResourceType.GROUP, request.group_id):
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -104,10 +104,10 @@ def _with_creation(call: Call, reply: requests.StreamsHeartbeatReply) -> Change[
         ]
         more = f"; could not be made: {', '.join(failed)}." if failed else ""
     return [
-        Status(status_code=one.code, status_detail=one.detail + more)
-        if one.code is StatusCode.MISSING_INTERNAL_TOPICS
-        else Status(status_code=one.code, status_detail=one.detail)
-        for one in reply.status
+        Status(status_code=status.code, status_detail=status.detail + more)
+        if status.code is StatusCode.MISSING_INTERNAL_TOPICS
+        else Status(status_code=status.code, status_detail=status.detail)
+        for status in reply.status
     ]
 
 
@@ -202,7 +202,7 @@ def _pairs(pairs: Sequence[KeyValue]) -> tuple[tuple[str, str], ...]:
 
 
 def _tasks(listed: Iterable[TaskIds]) -> list[log.StreamsTaskId]:
-    return [log.StreamsTaskId(one.subtopology_id, partition) for one in listed for partition in one.partitions]
+    return [log.StreamsTaskId(tasks.subtopology_id, partition) for tasks in listed for partition in tasks.partitions]
 
 
 def _response(call: Call, reply: requests.StreamsHeartbeatReply) -> StreamsGroupHeartbeatResponse:
@@ -217,7 +217,7 @@ def _response(call: Call, reply: requests.StreamsHeartbeatReply) -> StreamsGroup
         heartbeat_interval_ms=reply.heartbeat_interval_ms,
         acceptable_recovery_lag=lag if call.version >= _FIRST_WITH_LAG else 0,
         task_offset_interval_ms=_TASK_OFFSET_INTERVAL_MS if is_member else 0,
-        status=[Status(status_code=one.code, status_detail=one.detail) for one in reply.status],
+        status=[Status(status_code=status.code, status_detail=status.detail) for status in reply.status],
         active_tasks=None if tasks is None else _task_ids(tasks.active),
         standby_tasks=None if tasks is None else _task_ids(tasks.standby),
         warmup_tasks=None if tasks is None else _task_ids(tasks.warmup),
@@ -226,11 +226,11 @@ def _response(call: Call, reply: requests.StreamsHeartbeatReply) -> StreamsGroup
         if reply.endpoints is None
         else [
             EndpointToPartitions(
-                user_endpoint=ResponseEndpoint(host=one.endpoint.host, port=one.endpoint.port),
-                active_partitions=[TopicPartition(topic=name, partitions=listed) for name, listed in one.active],
-                standby_partitions=[TopicPartition(topic=name, partitions=listed) for name, listed in one.standby],
+                user_endpoint=ResponseEndpoint(host=entry.endpoint.host, port=entry.endpoint.port),
+                active_partitions=[TopicPartition(topic=name, partitions=listed) for name, listed in entry.active],
+                standby_partitions=[TopicPartition(topic=name, partitions=listed) for name, listed in entry.standby],
             )
-            for one in reply.endpoints
+            for entry in reply.endpoints
         ],
     )
 

@@ -32,8 +32,8 @@ _ANSWER = struct.Struct(">ii")
 _RESULT_V2 = struct.Struct(">ihqq")
 _RESULT_V5 = struct.Struct(">ihqqq")
 
-_ONE: Final = 1
-_FLEXIBLE_ONE: Final = b"\x02"
+_SINGLE: Final = 1
+_FLEXIBLE_SINGLE: Final = b"\x02"
 _FLEXIBLE_END: Final = b"\x01\x00\x00\x00\x00\x00\x00\x00\x00"
 """No record errors, no message, tags of partition and topic, no throttling, tags."""
 _END_V8: Final = b"\x00\x00\x00\x00\xff\xff\x00\x00\x00\x00"
@@ -158,14 +158,14 @@ def _fixed(frame: memoryview, position: int, version: int) -> _Body | None:
     acks, timeout_ms = _ACKS.unpack_from(frame, position)
     position += _ACKS.size
     topics, length = _INT.unpack_from(frame, position)[0], _SHORT.unpack_from(frame, position + _INT.size)[0]
-    if topics != _ONE or length < 0:
+    if topics != _SINGLE or length < 0:
         return None
     position += _INT.size + _SHORT.size + length
     topic = str(frame[position - length : position], "utf-8")
     (partitions,) = _INT.unpack_from(frame, position)
     partition, size = _TWO_INTS.unpack_from(frame, position + _INT.size)
     position += _INT.size + _TWO_INTS.size
-    if partitions != _ONE or size < 0 or position + size != len(frame):
+    if partitions != _SINGLE or size < 0 or position + size != len(frame):
         return None
     return transactional_id, acks, timeout_ms, topic, partition, frame[position:]
 
@@ -191,13 +191,13 @@ def _answer_plain(
     if version >= _FIRST_FLEXIBLE:
         named = bytes((len(name) + 1,)) + name if isinstance(topic, str) else name
         result = _RESULT_V5.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset)
-        parts = (b"\x00", _FLEXIBLE_ONE, named, _FLEXIBLE_ONE, result, _FLEXIBLE_END)
+        parts = (b"\x00", _FLEXIBLE_SINGLE, named, _FLEXIBLE_SINGLE, result, _FLEXIBLE_END)
     else:
         if version >= _FIRST_WITH_START:
             result = _RESULT_V5.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset)
         else:
             result = _RESULT_V2.pack(partition, 0, base_offset, log_append_time_ms)
         end = _END_V8 if version >= _FIRST_WITH_ERRORS else _END_V3
-        parts = (_INT.pack(_ONE), _SHORT.pack(len(name)), name, _INT.pack(_ONE), result, end)
+        parts = (_INT.pack(_SINGLE), _SHORT.pack(len(name)), name, _INT.pack(_SINGLE), result, end)
     body = b"".join(parts)
     return _ANSWER.pack(len(body) + 4, correlation_id) + body

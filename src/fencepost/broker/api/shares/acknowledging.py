@@ -66,10 +66,12 @@ def acknowledge(
 
     `renews`: the request declares that it has renewals, and fetches nothing.
     """
-    return {each.key: _one(call, now_ms, group_id, member_id, each, renews) for each in acknowledgements}
+    return {
+        each.key: _acknowledge_partition(call, now_ms, group_id, member_id, each, renews) for each in acknowledgements
+    }
 
 
-def _one(
+def _acknowledge_partition(
     call: Call, now_ms: int, group_id: str, member_id: str, acknowledgements: Acknowledgements, renews: bool
 ) -> int:
     core = call.core

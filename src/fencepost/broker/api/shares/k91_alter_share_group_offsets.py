@@ -31,13 +31,13 @@ def _handle(call: Call, now_ms: int, request: AlterShareGroupOffsetsRequest) -> 
     if not request.group_id:
         return AlterShareGroupOffsetsResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     groups = call.core.groups
-    made: GroupResult[None] = GroupResult(None)
+    creation: GroupResult[None] = GroupResult(None)
     refusal = groups.coordinator.admit(now_ms, ShareGroups, request.group_id)
-    refusal = refusal or groups.coordinator.kind(ShareGroups).make(request.group_id, made)
+    refusal = refusal or groups.coordinator.kind(ShareGroups).make(request.group_id, creation)
     if refusal is not None:
         return AlterShareGroupOffsetsResponse(error_code=refusal.error_code, error_message=refusal.message)
     if any(call.core.topics.get(requested.topic_name) is not None for requested in request.topics):
-        refused = groups.apply(now_ms, made)
+        refused = groups.apply(now_ms, creation)
         if refused:
             return AlterShareGroupOffsetsResponse(error_code=refused)
     results: dict[str, list[AlterShareGroupOffsetsResponsePartition]] = {}  # a topic that is named twice appears once

@@ -130,14 +130,14 @@ def _create_missing(call: Call, requested: Sequence[MetadataRequestTopic]) -> Ch
             taken.add(flat_name(name))
             room -= count
             left -= count
-    made: Sequence[Topic | OSError]
+    outcomes: Sequence[Topic | OSError]
     try:
-        made = yield from core.topics.create_all(
+        outcomes = yield from core.topics.create_all(
             (name, count, internal_configs(name)) for name, count in wanted.items()
         )
     except OSError as error:
-        made = [error] * len(wanted)
-    for name, created in zip(wanted, made, strict=True):
+        outcomes = [error] * len(wanted)
+    for name, created in zip(wanted, outcomes, strict=True):
         if isinstance(created, OSError):
             _log.error("topic %s cannot be created: %s", name, created)
             core.metrics.count("storage_errors")

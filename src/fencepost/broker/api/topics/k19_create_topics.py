@@ -98,14 +98,14 @@ def _too_many_partitions(core: BrokerParts, request: CreateTopicsRequest) -> boo
 
 def _create(core: BrokerParts, planned: Sequence[tuple[CreatableTopicResult, Mapping[str, str]]]) -> Change[None]:
     """Create the topics and complete their results."""
-    made: Sequence[Topic | OSError]
+    outcomes: Sequence[Topic | OSError]
     try:
-        made = yield from core.topics.create_all(
+        outcomes = yield from core.topics.create_all(
             (result.name, result.num_partitions, given) for result, given in planned
         )
     except OSError as error:
-        made = [error] * len(planned)
-    for (result, _), topic in zip(planned, made, strict=True):
+        outcomes = [error] * len(planned)
+    for (result, _), topic in zip(planned, outcomes, strict=True):
         if isinstance(topic, OSError):
             _log.error("topic %s cannot be created: %s", result.name, topic)
             core.metrics.count("storage_errors")

@@ -37,7 +37,7 @@ Errors = Mapping[TopicPartition, int]
 def _handle(call: Call, now_ms: int, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
     """Enlist or verify."""
     if call.version < 4:
-        _add_one(call, now_ms, request)
+        _add_unbatched(call, now_ms, request)
         return None
     answers = []
     for transaction in request.transactions:
@@ -48,7 +48,7 @@ def _handle(call: Call, now_ms: int, request: AddPartitionsToTxnRequest) -> AddP
     return None
 
 
-def _add_one(call: Call, now_ms: int, request: AddPartitionsToTxnRequest) -> None:
+def _add_unbatched(call: Call, now_ms: int, request: AddPartitionsToTxnRequest) -> None:
     transaction = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,

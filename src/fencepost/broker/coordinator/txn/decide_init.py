@@ -173,7 +173,7 @@ def _init_over_open(
     named = request.producer != NO_PAIR
     if request.keep_prepared:
         if named and current.is_kept and request.producer == current.last_pair:
-            return _kept(_with_timeouts(config, current, request))
+            return _keep_result(_with_timeouts(config, current, request))
         if named and request.producer != current.client_pair:
             return _refuse(request)
         return _keep(now_ms, config, current, request, allocate)
@@ -205,10 +205,10 @@ def _keep(
         last_update_ms=now_ms,
     )
     owner = request.producer if request.producer != NO_PAIR else None
-    return _kept(_with_timeouts(config, ending.remember(after, owner, BumpCause.INITIALIZED), request))
+    return _keep_result(_with_timeouts(config, ending.remember(after, owner, BumpCause.INITIALIZED), request))
 
 
-def _with_timeouts(config: TransactionConfig, kept: Transaction, request: InitRequest) -> Transaction:
+def _with_timeouts(config: TransactionConfig, after: Transaction, request: InitRequest) -> Transaction:
     """Set the timeouts.
 
     A keep can make the transaction a two-phase one, but cannot revert that.
@@ -219,13 +219,13 @@ def _with_timeouts(config: TransactionConfig, kept: Transaction, request: InitRe
     is_usual = 0 < request.timeout_ms <= config.transaction_max_timeout_ms
     if request.enable_two_phase:
         following_ms = request.timeout_ms if is_usual else -1
-        return replace(kept, timeout_ms=NO_TIMEOUT_MS, next_timeout_ms=following_ms)
-    if kept.timeout_ms == request.timeout_ms:
-        return replace(kept, next_timeout_ms=-1)
-    return replace(kept, next_timeout_ms=request.timeout_ms)
+        return replace(after, timeout_ms=NO_TIMEOUT_MS, next_timeout_ms=following_ms)
+    if after.timeout_ms == request.timeout_ms:
+        return replace(after, next_timeout_ms=-1)
+    return replace(after, next_timeout_ms=request.timeout_ms)
 
 
-def _kept(after: Transaction) -> Result[InitReply]:
+def _keep_result(after: Transaction) -> Result[InitReply]:
     pair = after.client_pair
     reply = InitReply(ErrorCode.NONE, pair.producer_id, pair.epoch, after.producer_id, after.producer_epoch)
     # The fence is below the marker's epoch, so that the pair of the records cannot add to the prepared transaction.

@@ -200,14 +200,14 @@ class Transactions:
             if state is None or self._is_open(current, ProducerPair(producer_id, state.epoch), name):
                 continue
             try:
-                self._settle_one(now_ms, partition, owner, state)
+                self._settle_producer(now_ms, partition, owner, state)
             except OSError as error:
                 _log.error("%s: it will be tried again: %s", partition.directory, error)
                 if owner is not None:
                     self._unsettled.add((owner, partition))
                 self._runtime.again(now_ms, partial(self._settle_again, partition))
 
-    def _settle_one(self, now_ms: int, partition: Partition, owner: str | None, state: ProducerState) -> None:
+    def _settle_producer(self, now_ms: int, partition: Partition, owner: str | None, state: ProducerState) -> None:
         """Settle the open transaction of one producer. Raises OSError."""
         current = None if owner is None else self.coordinator.transaction(owner)
         if self._may_hide_outcome(partition, owner, state.txn_first_offset):

@@ -53,14 +53,18 @@ class _Run(NamedTuple):
         inside = pair.producer_id == self.producer_id and 0 <= behind < self.last + self.width - self.first
         return inside and behind % self.step < self.width
 
-    def with_next(self, next_one: _Run) -> _Run | None:
+    def with_next(self, following: _Run) -> _Run | None:
         """Return the run extended by a transaction; None if it does not fit."""
-        step = next_one.first - self.last
-        alike = (self.producer_id, self.width, self.outcome) == (next_one.producer_id, next_one.width, next_one.outcome)
+        step = following.first - self.last
+        alike = (self.producer_id, self.width, self.outcome) == (
+            following.producer_id,
+            following.width,
+            following.outcome,
+        )
         fits = step >= self.width and (self.first == self.last or step == self.step)
         if not (alike and fits):
             return None
-        return _Run(self.producer_id, self.first, next_one.last, self.width, step, self.outcome)
+        return _Run(self.producer_id, self.first, following.last, self.width, step, self.outcome)
 
 
 def begin(pair: ProducerPair) -> bytes:
@@ -75,29 +79,31 @@ def remember(before: Transaction, *, commit: bool) -> bytes:
     """
     outcome = _Outcome.COMMITTED if commit else _Outcome.ABORTED
     first, last = before.transaction_pair, before.client_pair
-    is_one = first.producer_id == last.producer_id
-    if is_one and (longer := _with_longer_newest(before.endings, first, _one(first, last.epoch, outcome))) is not None:
-        return longer
+    has_same_id = first.producer_id == last.producer_id
+    if has_same_id:
+        longer = _with_longer_newest(before.endings, first, _run(first, last.epoch, outcome))
+        if longer is not None:
+            return longer
     since, runs = _read(before)
-    if is_one:
-        added = [_one(first, last.epoch, outcome)]
+    if has_same_id:
+        added = [_run(first, last.epoch, outcome)]
     else:  # keeps exhausted the epochs of the first producer id
-        added = [_one(first, max(first.epoch, LAST_CLIENT_EPOCH), outcome)]
-        added.append(_one(ProducerPair(last.producer_id, 0), last.epoch, outcome))
-    for one in added:
-        runs = _added(runs, one)
+        added = [_run(first, max(first.epoch, LAST_CLIENT_EPOCH), outcome)]
+        added.append(_run(ProducerPair(last.producer_id, 0), last.epoch, outcome))
+    for addition in added:
+        runs = _added(runs, addition)
     for dropped in runs[:-MOST_RUNS]:
         since = max(since, ProducerPair(dropped.producer_id, dropped.last + dropped.width))
     return ENDINGS_SINCE.pack(*since) + b"".join([ENDINGS_RUN.pack(*run) for run in runs[-MOST_RUNS:]])
 
 
-def _with_longer_newest(stored: bytes, pair: ProducerPair, one: _Run) -> bytes | None:
+def _with_longer_newest(stored: bytes, pair: ProducerPair, addition: _Run) -> bytes | None:
     """Return the memory whose newest run is longer by a transaction, as it nearly always is; None for another one."""
     at = len(stored) - ENDINGS_RUN.size
     if at < ENDINGS_SINCE.size:
         return None
     newest = _Run._make(ENDINGS_RUN.unpack_from(stored, at))
-    joined = None if newest.holds(pair) else newest.with_next(one)
+    joined = None if newest.holds(pair) else newest.with_next(addition)
     return None if joined is None else stored[:at] + ENDINGS_RUN.pack(*joined)
 
 
@@ -127,32 +133,32 @@ def _names_open_transaction(current: Transaction, pair: ProducerPair) -> bool:
     return first <= pair <= last and pair.producer_id in (first.producer_id, last.producer_id)
 
 
-def _one(first: ProducerPair, last_epoch: int, outcome: _Outcome) -> _Run:
+def _run(first: ProducerPair, last_epoch: int, outcome: _Outcome) -> _Run:
     """Return a run of one transaction, named by the pairs up to `last_epoch`."""
     width = last_epoch - first.epoch + 1
     return _Run(first.producer_id, first.epoch, first.epoch, width, width, outcome)
 
 
-def _added(runs: list[_Run], one: _Run) -> list[_Run]:
+def _added(runs: list[_Run], addition: _Run) -> list[_Run]:
     """Return the runs with a transaction added, and its run at the end."""
     newest = runs[-1] if runs else None
-    if newest is not None and newest.holds(ProducerPair(one.producer_id, one.first)):
+    if newest is not None and newest.holds(ProducerPair(addition.producer_id, addition.first)):
         # Only EndTxn v0-4 ends a second transaction with the same pair, which is then the newest pair.
         runs = [*runs[:-1], *_without_last(newest)]
-        one = one._replace(outcome=one.outcome if one.outcome == newest.outcome else _Outcome.BOTH)
+        addition = addition._replace(outcome=addition.outcome if addition.outcome == newest.outcome else _Outcome.BOTH)
     for at in reversed(range(len(runs))):
-        joined = runs[at].with_next(one)
+        joined = runs[at].with_next(addition)
         if joined is not None:
             return [*runs[:at], *runs[at + 1 :], joined]
-    return [*runs, one]
+    return [*runs, addition]
 
 
 def _without_last(run: _Run) -> list[_Run]:
     """Return the run without the last name of its last transaction."""
-    kept = [] if run.first == run.last else [run._replace(last=run.last - run.step)]
+    remaining = [] if run.first == run.last else [run._replace(last=run.last - run.step)]
     if run.width > 1:
-        kept.append(run._replace(first=run.last, width=run.width - 1, step=run.width - 1))
-    return kept
+        remaining.append(run._replace(first=run.last, width=run.width - 1, step=run.width - 1))
+    return remaining
 
 
 def _read(transaction: Transaction) -> tuple[ProducerPair, list[_Run]]:

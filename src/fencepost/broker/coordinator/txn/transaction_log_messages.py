@@ -77,11 +77,12 @@ def note_commit_of_nothing(current: Transaction | None, pair: ProducerPair) -> N
         )
 
 
-def _transaction(now_ms: int, open_one: Transaction) -> str:
-    partitions = sorted(open_one.partitions)
+def _transaction(now_ms: int, transaction: Transaction) -> str:
+    partitions = sorted(transaction.partitions)
     named = ", ".join(f"{topic}-{index}" for topic, index in partitions[:_NAMED_PARTITIONS])
     more = f" and {len(partitions) - _NAMED_PARTITIONS} more" if len(partitions) > _NAMED_PARTITIONS else ""
     return (
-        f"the transaction of transactional id {open_one.transactional_id!r} (producer id {open_one.producer_id} epoch "
-        f"{open_one.producer_epoch}, open for {now_ms - open_one.start_ms} ms, partitions {named}{more})"
+        f"the transaction of transactional id {transaction.transactional_id!r} (producer id "
+        f"{transaction.producer_id} epoch {transaction.producer_epoch}, open for "
+        f"{now_ms - transaction.start_ms} ms, partitions {named}{more})"
     )

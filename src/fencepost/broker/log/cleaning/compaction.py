@@ -121,7 +121,7 @@ class Compaction:
         self.bytes_read = 0
         self.bytes_written = 0
         self.records_read = 0
-        self.records_kept = 0
+        self.records_retained = 0
         self.clean_offset = wanted.dirty_offset
 
     def steps(self) -> Iterator[Step]:
@@ -207,7 +207,7 @@ class Compaction:
             for at, header, batch in segment.intact(0, segment.base_offset):
                 is_end = segment is group[-1] and header.last_offset + 1 == segment.next_offset
                 if header.is_control:
-                    kept = self._filtered_marker(header, batch, segment, at, target, is_end)
+                    cleaned = self._filtered_marker(header, batch, segment, at, target, is_end)
                 else:
                     records: list[WalkedRecord] = []
                     all_valued = True
@@ -218,13 +218,15 @@ class Compaction:
                         if number % _STEP_RECORDS == 0:
                             yield ()
                             self._check(group)
-                    kept = yield from self._rebuilt(header, batch, records, is_end, all_valued=all_valued)
+                    cleaned = yield from self._rebuilt(header, batch, records, is_end, all_valued=all_valued)
                     self._check(group)
-                if kept is not None:
-                    target.index_batch(parse_header(kept), target.size, len(kept), log.config.index_interval_bytes)
-                    target.size += len(kept)
-                    pending.append(bytes(kept))
-                    waiting += len(kept)
+                if cleaned is not None:
+                    target.index_batch(
+                        parse_header(cleaned), target.size, len(cleaned), log.config.index_interval_bytes
+                    )
+                    target.size += len(cleaned)
+                    pending.append(bytes(cleaned))
+                    waiting += len(cleaned)
                 if waiting >= _WRITE_BYTES:
                     target.log.append(*pending)
                     pending, waiting = [], 0
@@ -319,19 +321,19 @@ class Compaction:
         return iter(()) if self._transactions.is_aborted(header) else _records(header, batch, segment, at)
 
     def _rebuilt(
-        self, header: BatchHeader, batch: memoryview, kept: list[WalkedRecord], is_end: bool, *, all_valued: bool
+        self, header: BatchHeader, batch: memoryview, retained: list[WalkedRecord], is_end: bool, *, all_valued: bool
     ) -> Generator[Step, None, Buffer | None]:
         """Return the batch that replaces the old one."""
         self.records_read += header.record_count
-        self.records_kept += len(kept)
-        if not kept:
+        self.records_retained += len(retained)
+        if not retained:
             return rebuild(header, ()) if is_end or self._is_last_of_producer(header) else None
         horizon = header.base_timestamp if header.has_delete_horizon else -1
         if horizon < 0 and not all_valued:
             horizon = self._horizon_ms
-        elif len(kept) == header.record_count:
+        elif len(retained) == header.record_count:
             return batch
-        return (yield from rebuilding(header, kept, horizon_ms=horizon, at_once=_STEP_RECORDS))
+        return (yield from rebuilding(header, retained, horizon_ms=horizon, at_once=_STEP_RECORDS))
 
     def _filtered_marker(
         self, header: BatchHeader, batch: memoryview, segment: Segment, at: int, target: Segment, is_end: bool

@@ -16,7 +16,7 @@ from fencepost.broker.log.layout import SNAPSHOT, file_name
 
 __all__ = ["SnapshotKeeper"]
 
-_KEPT = 2
+_MOST_SNAPSHOTS = 2
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class SnapshotKeeper:
             self._index_files = {}
         if newest.offset not in self.offsets:
             self.offsets.append(newest.offset)
-        while len(self.offsets) > _KEPT:
+        while len(self.offsets) > _MOST_SNAPSHOTS:
             self._files.remove(self._path(self.offsets[0]))
             del self.offsets[0]
 

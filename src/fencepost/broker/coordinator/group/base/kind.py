@@ -176,7 +176,9 @@ class GroupKind(ABC, Generic[Described]):
     def leave(self, now_ms: int, request: Leave, out: Out) -> Left:
         """Answer LeaveGroup."""
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
-        return Left(members=[LeftMember(one.member_id, one.group_instance_id, unknown) for one in request.members])
+        return Left(
+            members=[LeftMember(member.member_id, member.group_instance_id, unknown) for member in request.members]
+        )
 
     # Offsets. By default, everybody may read and delete them.
 

@@ -44,18 +44,20 @@ def reconcile(
         return member
     if member.state == MemberState.UNREVOKED and _must_still_revoke(member.revoking, owned):
         return member
-    kept = {item: epoch for item, epoch in member.assigned.items() if item in target}
+    retained = {item: epoch for item, epoch in member.assigned.items() if item in target}
     taken = {item: epoch for item, epoch in member.assigned.items() if item not in target}
     if taken and _must_still_revoke(taken, owned):
-        return member._replace(state=member_step(member.state, MemberEvent.MUST_REVOKE), assigned=kept, revoking=taken)
-    wanted = [item for item in target if item not in kept]
+        return member._replace(
+            state=member_step(member.state, MemberEvent.MUST_REVOKE), assigned=retained, revoking=taken
+        )
+    wanted = [item for item in target if item not in retained]
     free = [item for item in wanted if is_free(item)]
     event = MemberEvent.MUST_WAIT if len(free) < len(wanted) else MemberEvent.RECONCILED
     return Holding(
         state=member_step(member.state, event),
         epoch=target_epoch,
         previous_epoch=member.previous_epoch if member.epoch == target_epoch else member.epoch,
-        assigned={**kept, **dict.fromkeys(sorted(free), target_epoch)},
+        assigned={**retained, **dict.fromkeys(sorted(free), target_epoch)},
         revoking={},
     )
 

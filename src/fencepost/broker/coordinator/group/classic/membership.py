@@ -404,7 +404,7 @@ class ClassicGroups(DefaultKind[DescribedGroup]):
     def leave(self, now_ms: int, request: Leave, out: Out) -> Left:
         """Remove members, by id or by instance id."""
         group = self._groups.get(request.group_id)
-        left = [self._leave_one(group, member, out) for member in request.members]
+        left = [self._leave_member(group, member, out) for member in request.members]
         if group is not None and any(not member.error_code for member in left):
             if group.state == GroupState.PREPARING_REBALANCE:
                 self._rebalancer.try_complete_join(now_ms, group, out)
@@ -413,7 +413,7 @@ class ClassicGroups(DefaultKind[DescribedGroup]):
             self._forget_if_empty(group)
         return Left(members=left)
 
-    def _leave_one(self, group: Group | None, leaving: LeavingMember, out: Out) -> LeftMember:
+    def _leave_member(self, group: Group | None, leaving: LeavingMember, out: Out) -> LeftMember:
         member_id: str | None = leaving.member_id
         if group is None:
             error = ErrorCode.UNKNOWN_MEMBER_ID

@@ -60,7 +60,7 @@ def _even(members: Sequence[Assignee], partitions: Mapping[UUID, int]) -> Shares
     wanted = [TopicIdPartition(topic, i) for topic in sorted(topics) for i in range(partitions.get(topic, 0))]
     existing = frozenset(wanted)
     least, extra = divmod(len(wanted), len(members))
-    kept: dict[str, list[TopicIdPartition]] = {}
+    shares: dict[str, list[TopicIdPartition]] = {}
     quotas: dict[str, int] = {}
     taken: set[TopicIdPartition] = set()
     # The members with the most partitions get the larger quotas, so that nothing of theirs moves.
@@ -68,14 +68,14 @@ def _even(members: Sequence[Assignee], partitions: Mapping[UUID, int]) -> Shares
     for index, member in enumerate(by_size):
         quotas[member.member_id] = least + (index < extra)
         present = sorted((member.present & existing) - taken)
-        kept[member.member_id] = present[: quotas[member.member_id]]
-        taken.update(kept[member.member_id])
+        shares[member.member_id] = present[: quotas[member.member_id]]
+        taken.update(shares[member.member_id])
     free = iter([partition for partition in wanted if partition not in taken])
     for member in by_size:
-        share = kept[member.member_id]
+        share = shares[member.member_id]
         while len(share) < quotas[member.member_id]:
             share.append(next(free))
-    return {member_id: frozenset(share) for member_id, share in kept.items()}
+    return {member_id: frozenset(share) for member_id, share in shares.items()}
 
 
 def _balanced(members: Sequence[Assignee], partitions: Mapping[UUID, int]) -> Shares:

@@ -70,9 +70,9 @@ def convert(draft: TentativeGroup, value: GroupMetadataValue, now_ms: int, topic
         )
         # A cooperative member may not have revoked partitions that it owned at its last join and that no member was
         # assigned.
-        kept = [partition for partition in subscription.owned if partition not in taken]
-        taken.update(kept)
-        has = dict.fromkeys(_by_id([*assigned, *kept], topics), value.generation)
+        unrevoked = [partition for partition in subscription.owned if partition not in taken]
+        taken.update(unrevoked)
+        has = dict.fromkeys(_by_id([*assigned, *unrevoked], topics), value.generation)
         current = CurrentAssignmentValue(value.generation, value.generation, MemberState.STABLE, has, {})
         draft.write(MemberKey(group_id, member.member_id), wants)
         draft.write(TargetMemberKey(group_id, member.member_id), TargetMemberValue(frozenset(has)))

@@ -33,10 +33,10 @@ class _Shares:
         self._members = members
         self.active: dict[str, set[StreamsTaskId]] = {member_id: set() for member_id in members}
         self.standby: dict[str, set[StreamsTaskId]] = {member_id: set() for member_id in members}
-        self._of_process: dict[str, set[StreamsTaskId]] = {one.process_id: set() for one in members.values()}
+        self._of_process: dict[str, set[StreamsTaskId]] = {member.process_id: set() for member in members.values()}
         self._threads: dict[str, int] = dict.fromkeys(self._of_process, 0)
-        for one in members.values():
-            self._threads[one.process_id] += 1
+        for member in members.values():
+            self._threads[member.process_id] += 1
 
     def count(self, member_id: str) -> int:
         """Return the number of the member's tasks."""
@@ -76,11 +76,11 @@ def assign(
 
 
 def _assign_active(shares: _Shares, members: Mapping[str, StreamsAssignee], every: list[StreamsTaskId]) -> None:
-    had = {task: one.member_id for one in members.values() for task in one.before.active}
-    kept: dict[StreamsTaskId, list[str]] = {}
-    for one in members.values():
-        for task in (*one.before.standby, *one.before.warmup):
-            kept.setdefault(task, []).append(one.member_id)
+    had = {task: member.member_id for member in members.values() for task in member.before.active}
+    warm: dict[StreamsTaskId, list[str]] = {}
+    for member in members.values():
+        for task in (*member.before.standby, *member.before.warmup):
+            warm.setdefault(task, []).append(member.member_id)
     # The remainder of the division gives that many members one more task. Members with more give tasks up.
     fewest, odd = divmod(len(every), len(members))
     full: set[str] = set()
@@ -97,14 +97,14 @@ def _assign_active(shares: _Shares, members: Mapping[str, StreamsAssignee], ever
     left = []
     for task in sorted(every, key=lambda task: (task.partition, task.subtopology)):
         candidates = [had[task]] if task in had else []
-        candidates += sorted(kept.get(task, ()), key=shares.load)
+        candidates += sorted(warm.get(task, ()), key=shares.load)
         taker = next((member_id for member_id in candidates if may_take(member_id)), None)
         if taker is None:
             left.append(task)
         else:
             give(taker, task)
     for task in sorted(left):
-        give(min((one for one in members if may_take(one)), key=shares.load), task)
+        give(min((member_id for member_id in members if may_take(member_id)), key=shares.load), task)
 
 
 def _assign_standby(

@@ -159,7 +159,7 @@ def refused_commits(
 def _had_since(group: StreamsGroup, member: StreamsMember, topic_partition: tuple[str, int], epoch: int) -> bool:
     topic, partition = topic_partition
     for part in () if group.topology is None else group.topology.subtopologies:
-        if topic in part.source_topics or any(topic == one.name for one in part.repartition_source_topics):
+        if topic in part.source_topics or any(topic == source.name for source in part.repartition_source_topics):
             task = StreamsTaskId(part.subtopology_id, partition)
             since = member.assigned.active.get(task, member.revoking.active.get(task))
             return since is not None and since <= epoch

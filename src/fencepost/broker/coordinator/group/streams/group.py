@@ -109,7 +109,7 @@ class StreamsGroup(RecordedGroup):
         """Return true if the group has members and its topology reads the topic."""
         parts = () if self.topology is None or not self.members else self.topology.subtopologies
         return any(
-            topic in part.source_topics or any(topic == one.name for one in part.repartition_source_topics)
+            topic in part.source_topics or any(topic == source.name for source in part.repartition_source_topics)
             for part in parts
         )
 

@@ -320,7 +320,11 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
         parts = {} if group.topology is None else {part.subtopology_id: part for part in group.topology.subtopologies}
         for subtopology, partition in sorted(tasks):
             part = parts.get(subtopology)
-            names = () if part is None else (*part.source_topics, *(one.name for one in part.repartition_source_topics))
+            names = (
+                ()
+                if part is None
+                else (*part.source_topics, *(source.name for source in part.repartition_source_topics))
+            )
             for name in names:
                 topic = self._topics.find(name)
                 if topic is not None and partition < topic[1]:

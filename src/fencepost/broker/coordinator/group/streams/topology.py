@@ -154,10 +154,10 @@ def _copartition(topology: Topology, partitions_of: PartitionsOf, counts: dict[s
             names = {part.source_topics[i] for i in group.source_topics}
             names |= {part.repartition_source_topics[i].name for i in group.repartition_source_topics}
             if names:
-                _copartition_one(names, fixed, flexible, partitions_of, counts)
+                _copartition_group(names, fixed, flexible, partitions_of, counts)
 
 
-def _copartition_one(
+def _copartition_group(
     names: set[str], fixed: set[str], flexible: set[str], partitions_of: PartitionsOf, counts: dict[str, int]
 ) -> None:
     known = {name: _count(name, partitions_of, counts) or 0 for name in names}

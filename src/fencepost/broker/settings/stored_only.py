@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from fencepost.broker.settings.setting import Kind, Setting
 
-__all__ = ["KEPT_GROUP_SETTINGS"]
+__all__ = ["STORED_GROUP_SETTINGS"]
 
 _LONGEST_INTERVAL_MS = 15_000
 _KINDS = ("consumer", "share", "streams")
 
-KEPT_GROUP_SETTINGS = (
+STORED_GROUP_SETTINGS = (
     *(
         Setting(
             f"{kind}.assignment.interval.ms",
