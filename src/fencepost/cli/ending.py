@@ -10,7 +10,7 @@ from fencepost.cli.transaction_view import Session, age_of, state_of
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.diagnosis.holding import is_open, is_two_phase, partition_words
 from fencepost.client.net.list_offsets import EARLIEST
-from fencepost.client.net.transaction_calls import END_TXN_OF_ONE, must_enlist
+from fencepost.client.net.transaction_calls import END_TXN_WITH_BUMP, must_enlist
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS
@@ -164,7 +164,7 @@ def end_open(session: Session, ending: PlannedEnding) -> str | None:
             ending.pair.producer_id,
             ending.pair.epoch,
             ending.commit,
-            version=None if ending.shares_epoch else END_TXN_OF_ONE,
+            version=None if ending.shares_epoch else END_TXN_WITH_BUMP,
         )
     )
     if ended.error_code == 0:

@@ -87,9 +87,9 @@ def configured_by(
     def decorate(init: Callable[[S, Config], None]) -> Callable[Concatenate[S, P], None]:
         @functools.wraps(init)
         def call(client: S, /, *args: P.args, **settings: P.kwargs) -> None:
-            made = config_type.make(_keywords(type(client).__name__, args, settings))
-            client._address = str(made.bootstrap_servers)
-            init(client, made)
+            client_config = config_type.make(_keywords(type(client).__name__, args, settings))
+            client._address = str(client_config.bootstrap_servers)
+            init(client, client_config)
 
         setattr(call, "__signature__", inspect.Signature([self, *parameters]))  # noqa: B010 (not in the type's attributes)
         return call

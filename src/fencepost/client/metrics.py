@@ -98,7 +98,7 @@ class CountersByLabel(Generic[K, C]):
 
     def __init__(self, make: Callable[[], C], prefix: str, label: str) -> None:
         self._make = make
-        self._names = {one.name: f"{prefix}_{one.name}" for one in fields(make())}
+        self._names = {counter.name: f"{prefix}_{counter.name}" for counter in fields(make())}
         self._label = label
         self._counters: dict[K, C] = {}
         self._others: C | None = None
@@ -118,30 +118,30 @@ class CountersByLabel(Generic[K, C]):
         found = [(label_of(key), counters) for key, counters in list(self._counters.items())]
         if self._others is not None:
             found.append((OTHERS, self._others))
-        made: dict[str, float] = {}
+        series: dict[str, float] = {}
         for label, counters in found:
             if label is not None:
                 values = {name: getattr(counters, own) for own, name in self._names.items()}
-                made |= Series.of({self._label: label}, values)
-        return made
+                series |= Series.of({self._label: label}, values)
+        return series
 
 
 def lags(found: Mapping[TopicPartition, tuple[int, int]]) -> dict[str, float]:
     """Return the series of partitions with their lag and lead, of the first `MOST_SERIES` in order."""
-    made: dict[str, float] = {}
+    series: dict[str, float] = {}
     for partition in sorted(found)[:MOST_SERIES]:
         labels = {"topic": partition.topic, "partition": str(partition.partition)}
         lag, lead = found[partition]
-        made |= Series.of(labels, {"partition_records_lag": lag, "partition_records_lead": lead})
-    return made
+        series |= Series.of(labels, {"partition_records_lag": lag, "partition_records_lead": lead})
+    return series
 
 
 LABELLED: Final = frozenset(
     {
         "partition_records_lag",
         "partition_records_lead",
-        *(f"topic_{one.name}" for kind in (TopicSends, TopicReads) for one in fields(kind)),
-        *(f"node_{one.name}" for one in fields(NodeTraffic)),
+        *(f"topic_{counter.name}" for kind in (TopicSends, TopicReads) for counter in fields(kind)),
+        *(f"node_{counter.name}" for counter in fields(NodeTraffic)),
     }
 )
 """The names of all metrics with labels."""
@@ -233,7 +233,7 @@ class ProducerMetrics:
 
 def _numbers(metrics: Any) -> dict[str, float]:
     """Return the fields that are numbers."""
-    values = {one.name: getattr(metrics, one.name) for one in fields(metrics)}
+    values = {metric.name: getattr(metrics, metric.name) for metric in fields(metrics)}
     return {name: value for name, value in values.items() if isinstance(value, int)}
 
 

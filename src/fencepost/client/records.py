@@ -186,8 +186,8 @@ def to_table(fetched: Iterable[Fetched], *, headers: bool = False) -> pa.Table:
     pieces = [piece for piece in fetched if len(piece.columns)]
     if not pieces:
         return schema.empty_table()
-    made = [[_as(chunk, field.type) for chunk in _column(pieces, field.name)] for field in schema]
-    return pa.Table.from_arrays(list(map(pa.chunked_array, made)), schema=schema)
+    columns = [[_as(chunk, field.type) for chunk in _column(pieces, field.name)] for field in schema]
+    return pa.Table.from_arrays(list(map(pa.chunked_array, columns)), schema=schema)
 
 
 def _column(pieces: Sequence[Fetched], name: str) -> list[pa.Array]:

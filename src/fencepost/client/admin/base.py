@@ -160,7 +160,7 @@ class AdminBase(ReportingCore):
             attempt += 1
         self.cluster.lasting_errors.succeeded(operation)
 
-    async def _until_made(
+    async def _until_shown_or_failed(
         self,
         outcomes: Outcomes[I],
         operation: str,

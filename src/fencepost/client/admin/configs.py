@@ -236,13 +236,13 @@ class AdminConfigs(AdminBase):
 
         call = ManyItems(make, (0, 1), read, _settings_of, {E.UNKNOWN_TOPIC_OR_PARTITION})
         outcomes = await self._of_brokers(changes, Controller(), call, deadline_ms)
-        made = {resource: changes[resource] for resource in outcomes.done}
+        changed = {resource: changes[resource] for resource in outcomes.done}
 
         async def shown_difference(node_id: int) -> str:
             here = {
                 resource: altered
-                for resource, altered in made.items()
-                if not _is_of_one_broker(resource.name, resource.resource_type) or node_id == int(resource.name)
+                for resource, altered in changed.items()
+                if not _is_of_broker(resource.name, resource.resource_type) or node_id == int(resource.name)
             }
             if not here:
                 return ""
@@ -256,8 +256,10 @@ class AdminConfigs(AdminBase):
                 and (difference := _difference(_settings_or_error(resource, described), altered, _dynamic(resource)))
             )
 
-        if made and not validate_only:
-            await self._until_made(outcomes, _settings_of(next(iter(made))), shown_difference, deadline_ms)
+        if changed and not validate_only:
+            await self._until_shown_or_failed(
+                outcomes, _settings_of(next(iter(changed))), shown_difference, deadline_ms
+            )
         return outcomes
 
     async def _of_brokers(
@@ -270,8 +272,8 @@ class AdminConfigs(AdminBase):
         """Send one request to the target, and one to each broker that alone knows some of the settings."""
         by_target: dict[int | None, list[ConfigResource]] = {}
         for resource in resources:
-            one = _is_of_one_broker(resource.name, resource.resource_type)
-            by_target.setdefault(int(resource.name) if one else None, []).append(resource)
+            is_of_broker = _is_of_broker(resource.name, resource.resource_type)
+            by_target.setdefault(int(resource.name) if is_of_broker else None, []).append(resource)
         asks = [(target if node is None else node, some, call) for node, some in by_target.items()]
         return await each_of_targets(self.cluster, asks, deadline_ms)
 
@@ -300,7 +302,7 @@ class AdminConfigs(AdminBase):
         return sorted(ConfigResource(each.resource_name, each.resource_type) for each in reply.config_resources)
 
 
-def _is_of_one_broker(name: str, resource_type: int) -> bool:
+def _is_of_broker(name: str, resource_type: int) -> bool:
     """Return true if only the broker itself knows the settings."""
     return resource_type in (BROKER_RESOURCE, LOGGER_RESOURCE) and name != ""
 

@@ -200,13 +200,13 @@ async def each_of_groups(
         KafkaError: A coordinator did not answer before any group had an outcome.
     """
     outcomes: Outcomes[str] = Outcomes()
-    of_one = ManyItems(call.make, call.versions, call.read, call.operation, {*call.final, *_MOVED})
+    coordinator_call = ManyItems(call.make, call.versions, call.read, call.operation, {*call.final, *_MOVED})
     pending, attempt = list(dict.fromkeys(group_ids)), 0
     while pending:
         last: KafkaError | None = None
         for target, batch in await _by_coordinator(cluster, pending, deadline_ms):
             try:
-                found = await each_item(cluster, target, batch, of_one, deadline_ms)
+                found = await each_item(cluster, target, batch, coordinator_call, deadline_ms)
             except KafkaError as error:
                 if not outcomes.done and not outcomes.failed:
                     raise

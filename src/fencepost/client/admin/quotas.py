@@ -111,7 +111,7 @@ class AdminQuotas(AdminBase):
         deadline_ms = self._deadline(api_timeout_ms)
         call = ManyItems(make, (0, 1), read, lambda entity: f"quotas of {entity}")
         outcomes = await each_item(self.cluster, Controller(), changes, call, deadline_ms)
-        made = {entity: changes[entity] for entity in outcomes.done}
+        changed = {entity: changes[entity] for entity in outcomes.done}
 
         async def shown_difference(node_id: int) -> str:
             reply: dc.DescribeClientQuotasResponse = await self._ask_once(
@@ -120,13 +120,13 @@ class AdminQuotas(AdminBase):
             shown = _quotas(reply)
             old = [
                 entity
-                for entity, wanted in made.items()
+                for entity, wanted in changed.items()
                 if any(shown.get(entity, {}).get(key) != value for key, value in wanted.items())
             ]
             return f"other quotas of {', '.join(map(str, old))}" if old else ""
 
-        if made and not validate_only:
-            await self._until_made(outcomes, "client quotas", shown_difference, deadline_ms)
+        if changed and not validate_only:
+            await self._until_shown_or_failed(outcomes, "client quotas", shown_difference, deadline_ms)
         outcomes.results("alter client quotas")
 
 

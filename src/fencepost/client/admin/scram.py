@@ -124,16 +124,16 @@ class AdminScram(AdminBase):
             for result in reply.results
             if result.error_code != 0
         }
-        made = [change for change in wanted if change.user not in errors]
+        changed = [change for change in wanted if change.user not in errors]
 
         async def shown_difference(node_id: int) -> str:
-            question = _question(sorted({change.user for change in made}))
+            question = _question(sorted({change.user for change in changed}))
             found = _credentials(await self._ask_once(node_id, question, (0, 0), deadline_ms))
-            shown = {(one.user, one.mechanism): one.iterations for one in found}
-            old = [change for change in made if shown.get((change.user, change.mechanism)) != _rounds(change)]
+            shown = {(credential.user, credential.mechanism): credential.iterations for credential in found}
+            old = [change for change in changed if shown.get((change.user, change.mechanism)) != _rounds(change)]
             return f"other credentials of {', '.join(sorted({change.user for change in old}))}" if old else ""
 
-        if made:
+        if changed:
             await self._until_shown("SCRAM credentials", shown_difference, deadline_ms)
         return errors
 

@@ -282,7 +282,7 @@ class AdminTopics(AdminBase):
             operation = (
                 f"deletion of topic {next(iter(gone))!r}" if len(gone) == 1 else f"deletion of {len(gone)} topics"
             )
-            await self._until_made(outcomes, operation, shown_difference, deadline_ms)
+            await self._until_shown_or_failed(outcomes, operation, shown_difference, deadline_ms)
         for name in outcomes.done:
             self.cluster.topics.pop(name, None)
         return outcomes

@@ -117,9 +117,9 @@ class ListeningClient(BlockingClient[C_co]):
         hold = self._take(POLL)
         try:
             handed = self._io.call(hand_out)
-            made = make(handed)
+            result = make(handed)
             handed.delivered = hold.ended = True
-            return made
+            return result
         finally:
             hold.ended = True
 

@@ -206,8 +206,8 @@ class ConsumerCore(ConsumerQueries):
                 self._reading.take(event.partitions)
             elif event.kind == "revoked" and self.config.enable_auto_commit:
                 held = self._to_commit()
-                kept = {each: held[each] for each in event.partitions if each in held}
-                await self._commits.quietly(kept, self._deadline(None))
+                to_commit = {each: held[each] for each in event.partitions if each in held}
+                await self._commits.quietly(to_commit, self._deadline(None))
             await event.deliver(self.listener, self.call_user, self._slow)
             if event.kind == "revoked":
                 await self._commits.drain(self._deadline(None))
@@ -375,9 +375,9 @@ class ConsumerCore(ConsumerQueries):
         handed = await self.hand_out(timeout_ms, most)
         if handed.pieces:
             await self._runtime.sleep_ms(0)  # so that the next fetch is sent first
-        made = await make(handed)
+        result = await make(handed)
         handed.delivered = True
-        return made
+        return result
 
     def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
         """Iterate over polled records, of which only those returned count as processed."""

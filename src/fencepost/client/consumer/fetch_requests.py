@@ -246,7 +246,7 @@ def _answer(
         return Answer(result.error_code, None, *offsets_and_replica), 0
     committed = settings.isolation is Isolation.READ_COMMITTED
     try:
-        columns, unreadable, made_bytes, epochs = decode_readable(
+        columns, unreadable, decoded_bytes, epochs = decode_readable(
             result.records,
             start_offset=offset,
             aborted=(result.aborted or ()) if committed else None,
@@ -261,7 +261,7 @@ def _answer(
         fetched = Fetched(partition, columns, columns.next_offset, timestamp_type_of(result.records), epochs)
     except Exception as unexpected:  # noqa: BLE001 (the next poll raises it, and the other partitions continue)
         return Answer(0, None, *offsets_and_replica, error=unexpected), 0
-    return Answer(0, fetched, *offsets_and_replica, error=error), made_bytes
+    return Answer(0, fetched, *offsets_and_replica, error=error), decoded_bytes
 
 
 def _corrupt(partition: TopicPartition, unreadable: Unreadable) -> CorruptRecordError:

@@ -43,8 +43,10 @@ class StateAges:
     def take(self, facts: F) -> F:
         """Return the facts with `since`. States that the facts do not know keep their time."""
         now = _states(facts)
-        kept = {key: since_ms for key, since_ms in self._since.items() if key in now or not facts.knows(_PARTS[key[0]])}
-        self._since = {**dict.fromkeys(now, facts.at_ms), **kept}
+        unchanged = {
+            key: since_ms for key, since_ms in self._since.items() if key in now or not facts.knows(_PARTS[key[0]])
+        }
+        self._since = {**dict.fromkeys(now, facts.at_ms), **unchanged}
         return replace(facts, since=dict(self._since))
 
 

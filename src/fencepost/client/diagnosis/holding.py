@@ -120,8 +120,8 @@ def partition_words(partitions: Iterable[TopicPartition], most: int) -> str:
 
 def _by_producer(transactions: Iterable[TransactionDescription]) -> dict[int, TransactionDescription]:
     known = [each for each in transactions if each.error_code == 0]
-    kept = {each.prepared.producer_id: each for each in known if each.prepared is not None}
-    return {**kept, **{each.producer_id: each for each in known}}
+    prepared = {each.prepared.producer_id: each for each in known if each.prepared is not None}
+    return {**prepared, **{each.producer_id: each for each in known}}
 
 
 def undecided_of(

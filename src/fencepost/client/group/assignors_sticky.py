@@ -28,7 +28,7 @@ def assign_sticky(
         for topic in {topic for subscription in members.values() for topic in subscription.topics}
         if partitions.get(topic, 0) > 0
     }
-    owners = _kept(members, partitions)
+    owners = _current_owners(members, partitions)
     loads = dict.fromkeys(sorted(members), 0)
     for member in owners.values():
         loads[member] += 1
@@ -49,7 +49,7 @@ def assign_sticky(
     return result
 
 
-def _kept(members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> Owners:
+def _current_owners(members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> Owners:
     """Return the owner of each partition. The claim of the later generation wins; of equal ones, neither."""
     owners: Owners = {}
     disputed: set[TopicPartition] = set()

@@ -62,12 +62,12 @@ def io_thread() -> IoThread:
     if found is not None:
         return found
     at_exit(CloseOrder.CLIENTS, _end)
-    made = IoThread()
+    created = IoThread()
     try:
-        found = _by_process.setdefault(made.pid, made)
+        found = _by_process.setdefault(created.pid, created)
     finally:
-        if found is not made:  # another thread or a signal handler was faster
-            made.stop()
+        if found is not created:  # another thread or a signal handler was faster
+            created.stop()
     return found
 
 

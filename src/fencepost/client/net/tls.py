@@ -41,7 +41,7 @@ class Contexts:
         self._paths = [] if config.ssl_context is not None else [Path(each) for each in locations if each is not None]
         self._seen = self._state()
         self._context = context_for(config)
-        self._told = ""
+        self._warned = ""
 
     def current(self) -> ssl.SSLContext:
         """Return the context for a new connection.
@@ -55,11 +55,11 @@ class Contexts:
         try:
             self._context = context_for(self._config)
         except ConfigurationError as error:
-            if str(error) != self._told:
-                self._told = str(error)
+            if str(error) != self._warned:
+                self._warned = str(error)
                 log.warning("TLS uses the former certificates, because the new ones cannot be read: %s", error)
         else:
-            self._seen, self._told = now, ""
+            self._seen, self._warned = now, ""
             log.info("TLS: the certificates were read again, because a file has changed")
         return self._context
 
@@ -143,7 +143,9 @@ def _store(location: str, password: str | None) -> Store | None:
         ) from error
 
     def pem(*certificates: pkcs12.PKCS12Certificate | None) -> str:
-        return "".join(one.certificate.public_bytes(Encoding.PEM).decode() for one in certificates if one is not None)
+        return "".join(
+            each.certificate.public_bytes(Encoding.PEM).decode() for each in certificates if each is not None
+        )
 
     key = (
         "" if found.key is None else found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()

@@ -48,13 +48,13 @@ MOVED_ON: Final = (
     E.TRANSACTION_ABORTABLE,
 )
 """Errors of EndTxn that do not show the outcome: the id has moved on, or no part of the transaction is open."""
-END_TXN_OF_ONE: Final = 5  # below this version a late EndTxn can end a later transaction of the same epoch (KIP-890)
+END_TXN_WITH_BUMP: Final = 5  # below this version a late EndTxn can end a later transaction of the same epoch (KIP-890)
 TXN_OFFSET_COMMIT: Final = toc.TxnOffsetCommitRequest.API_KEY
 
 
 def end_txn_versions(connection: BrokerConnection) -> tuple[int, int]:
     """Return the versions for EndTxn. v5 bumps the epoch, and requires finalized transaction.version 2 (KIP-890)."""
-    return (0, END_TXN_OF_ONE) if connection.features.get(TRANSACTION_VERSION, 0) >= 2 else (0, 4)
+    return (0, END_TXN_WITH_BUMP) if connection.features.get(TRANSACTION_VERSION, 0) >= 2 else (0, 4)
 
 
 async def check_two_phase(cluster: Cluster, transactional_id: str, deadline_ms: int) -> None:

@@ -19,7 +19,7 @@ from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, KafkaTimeoutError, RecordPurgedError
 
 # Batches are encoded shortly before they are sent, while they are still in the processor's caches.
-MADE_AHEAD_BYTES: Final = 4 * 1024 * 1024
+ENCODED_AHEAD_BYTES: Final = 4 * 1024 * 1024
 
 StartHelper = Callable[[str, Callable[[], Awaitable[None]]], None]
 
@@ -96,7 +96,7 @@ class ReadyBatches:
             available = [number for number in numbers if self._cluster.leader(topic, number) >= 0] or numbers
             for chunk in chunks:
                 self._ask(chunk, len(numbers))
-            while chunks and self._sendable_bytes(now_ms) < MADE_AHEAD_BYTES:
+            while chunks and self._sendable_bytes(now_ms) < ENCODED_AHEAD_BYTES:
                 if self.router.needs_partitioner(chunks[0], len(numbers)) or self._lacks_partition(
                     chunks[0], known, now_ms
                 ):

@@ -41,7 +41,7 @@ class TxnEvent(Enum):
 
     INIT = auto()  # init_transactions() was called
     INITIALIZED = auto()  # a producer id was assigned, and no transaction is open
-    KEPT = auto()  # a producer id was assigned, and a prepared transaction was kept
+    KEPT_PREPARED = auto()  # a producer id was assigned, and a prepared transaction was kept
     INIT_FAILED = auto()  # no response in time; init_transactions() may be called again
     BEGIN = auto()
     PREPARE = auto()  # prepare_transaction() was called
@@ -85,7 +85,7 @@ TABLE: Final = StateTable(
         },
         _S.INITIALIZING: {
             _E.INITIALIZED: _S.READY,
-            _E.KEPT: _S.PREPARED,
+            _E.KEPT_PREPARED: _S.PREPARED,
             _E.INIT_FAILED: _S.UNINITIALIZED,
             _E.FATAL: _S.FATAL_ERROR,
         },

@@ -190,7 +190,7 @@ class ProducerTransactions:
         if keep_prepared and reply.ongoing_txn_producer_id >= 0:
             self._prepared = PreparedTransaction(reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch)
             self._enlist()
-            self._advance(TxnEvent.KEPT)
+            self._advance(TxnEvent.KEPT_PREPARED)
         else:
             self._advance(TxnEvent.INITIALIZED)
         return self._prepared
@@ -415,9 +415,9 @@ class ProducerTransactions:
             self.state, self.error = step(self.state, TxnEvent.FATAL), reply
             return
         cause, loss, ending = self.error, self._loss, self._ending
-        kept = self.state, cause, self._took_effect, self._took_effect and self._commit_unanswered
+        retained = self.state, cause, self._took_effect, self._took_effect and self._commit_unanswered
         self._start_afresh(reply.producer_id, reply.producer_epoch)
-        self.state, self.error, self._took_effect, self._commit_unanswered = kept
+        self.state, self.error, self._took_effect, self._commit_unanswered = retained
         if ending in (Ending.TIMED_OUT, Ending.ABORTED):
             self._sender.metrics.transaction_timed_out_total += ending is Ending.TIMED_OUT
             self.error = ended_before(self._id, ending)

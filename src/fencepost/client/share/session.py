@@ -108,9 +108,9 @@ class ShareReadSession:
             group_id=group_id,
             member_id=member_id,
             share_session_epoch=self._epoch,
-            topics=[share_fetch.FetchTopic(topic_id=one, partitions=parts) for one, parts in topics.items()],
+            topics=[share_fetch.FetchTopic(topic_id=topic_id, partitions=parts) for topic_id, parts in topics.items()],
             forgotten_topics_data=[
-                share_fetch.ForgottenTopic(topic_id=one, partitions=parts) for one, parts in forgotten.items()
+                share_fetch.ForgottenTopic(topic_id=topic_id, partitions=parts) for topic_id, parts in forgotten.items()
             ],
         )
 
@@ -142,7 +142,8 @@ class ShareReadSession:
             share_session_epoch=FINAL_EPOCH if last else self._epoch,
             is_renew_ack=any(AcknowledgeType.RENEW in each.values() for each in acknowledgements.values()),
             topics=[
-                share_acknowledge.AcknowledgeTopic(topic_id=one, partitions=parts) for one, parts in topics.items()
+                share_acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=parts)
+                for topic_id, parts in topics.items()
             ],
         )
 

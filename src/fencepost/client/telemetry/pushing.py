@@ -139,8 +139,10 @@ class Telemetry:
         Prefers connections with few requests in flight. A broker processes the requests of a connection one after
         another, so a push would wait for a fetch that the broker holds.
         """
-        serving = [one for one in self._cluster.links.open_connections() if one.offers(_PUSH, 0)]
-        found = min(serving, key=lambda one: (one.name != self._broker, one.in_flight), default=None)
+        serving = [connection for connection in self._cluster.links.open_connections() if connection.offers(_PUSH, 0)]
+        found = min(
+            serving, key=lambda connection: (connection.name != self._broker, connection.in_flight), default=None
+        )
         if found is not None:
             self._broker = found.name
         return found

@@ -136,7 +136,7 @@ class AdminClient(SecurityCalls):
             rights = client.authorized_operations(api_timeout_ms=limit_ms) if include_authorized_operations else None
             return results.cluster(found, rights)
 
-        return self._one(call)
+        return self._future(call)
 
     def delete_records(
         self,
@@ -236,7 +236,7 @@ class AdminClient(SecurityCalls):
             except ItemsFailedError as error:
                 return results.listed(sorted(chain.from_iterable(error.results.values())), error.errors.values())
 
-        return self._one(call)
+        return self._future(call)
 
     def describe_consumer_groups(
         self,
@@ -358,7 +358,7 @@ class AdminClient(SecurityCalls):
             outcomes |= {partition: error_of(error) for partition, error in errors.items()}
             return {TopicPartition(*partition): outcome for partition, outcome in outcomes.items()}
 
-        return self._one(call)
+        return self._future(call)
 
     # --- refused ---
 

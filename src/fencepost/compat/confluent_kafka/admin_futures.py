@@ -99,7 +99,7 @@ class FuturesClient(MetadataClient):
         self._threads.submit(run)
         return futures
 
-    def _one(self, call: Callable[[], Any]) -> Future[Any]:
+    def _future(self, call: Callable[[], Any]) -> Future[Any]:
         """Return a future for the result of a call."""
         self._open()
         future: Future[Any] = Future()
@@ -124,9 +124,9 @@ def _exception(error: Exception) -> Exception:
     """Return the KafkaException for an exception of Fencepost, and other exceptions unchanged."""
     if not isinstance(error, OurError):
         return error
-    made = KafkaException(error_of(error))
-    made.__cause__ = error
-    return made
+    converted = KafkaException(error_of(error))
+    converted.__cause__ = error
+    return converted
 
 
 def limit_of(request_timeout: float | None) -> int | None:

@@ -54,7 +54,7 @@ class SecurityCalls(FuturesClient):
         if not isinstance(acl_binding_filter, AclBindingFilter):
             raise TypeError("Expected input to be AclBindingFilter")
         wanted = filter_of(acl_binding_filter)
-        return self._one(lambda: [binding_of(acl) for acl in client.describe_acls(wanted, api_timeout_ms=limit_ms)])
+        return self._future(lambda: [binding_of(acl) for acl in client.describe_acls(wanted, api_timeout_ms=limit_ms)])
 
     def delete_acls(
         self, acl_binding_filters: list[AclBindingFilter], *, request_timeout: float | None = None
@@ -83,7 +83,9 @@ class SecurityCalls(FuturesClient):
         """
         client, limit_ms = self._open(), limit_of(request_timeout)
         if users is None:
-            return self._one(lambda: _described(client.describe_user_scram_credentials(None, api_timeout_ms=limit_ms)))
+            return self._future(
+                lambda: _described(client.describe_user_scram_credentials(None, api_timeout_ms=limit_ms))
+            )
         names = _users(users)
 
         def call() -> Mapping[str, UserScramCredentialsDescription]:
@@ -121,8 +123,8 @@ class SecurityCalls(FuturesClient):
                 if isinstance(change, ScramUpsertion) and change.iterations > MOST_ITERATIONS
             }
             rest = [change for change in changes if change.user not in too_slow]
-            made = _call(client, lambda core: core._alter_each(rest, core._deadline(limit_ms))) if rest else {}
-            return _all_or_errors({}, {**too_slow, **made})
+            altered = _call(client, lambda core: core._alter_each(rest, core._deadline(limit_ms))) if rest else {}
+            return _all_or_errors({}, {**too_slow, **altered})
 
         return self._each({each.user: each.user for each in alterations}, call)
 

@@ -16,7 +16,7 @@ from fencepost.client.net.cluster import CoordinatorKind
 from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.tasks import gather
 from fencepost.client.net.transaction_calls import (
-    END_TXN_OF_ONE,
+    END_TXN_WITH_BUMP,
     TRANSACTION_VERSION,
     init_producer_id,
     must_enlist,
@@ -268,7 +268,7 @@ class StepRunner:
             end.pair.epoch,
             end.commit,
             # Without that version, each transaction of the sink gets its own epoch from InitProducerId.
-            version=None if is_v1 else END_TXN_OF_ONE,
+            version=None if is_v1 else END_TXN_WITH_BUMP,
             api_timeout_ms=timeout_ms,
         )
         return result.error_code
@@ -422,7 +422,7 @@ class StepRunner:
         await cluster.refresh_quietly((), deadline_ms)
         patience_ms = min(deadline_ms, cluster.runtime.now_ms() + ALL_BROKERS_MS)
         calls = [cluster.connection(node, patience_ms) for node in sorted(cluster.nodes)]
-        found = [one for one in await gather(cluster.runtime, calls) if isinstance(one, BrokerConnection)]
+        found = [each for each in await gather(cluster.runtime, calls) if isinstance(each, BrokerConnection)]
         connections = found or [await self._cluster.reached("ask the brokers for their versions", deadline_ms)]
 
         def least(api_key: int) -> int:

@@ -45,7 +45,7 @@ class TxnRecordEvent(IntEnum):
 
     INITIALIZED = 0
     PARTITIONS_ADDED = 1
-    KEPT = 2
+    KEPT_PREPARED = 2
     COMMIT_PREPARED = 3
     ABORT_PREPARED = 4
     COMMIT_COMPLETED = 5
@@ -91,7 +91,7 @@ TABLE: Final = StateTable(
         # An open transaction is never expired or initialised directly; it is aborted first.
         _S.ONGOING: {
             _E.PARTITIONS_ADDED: _S.ONGOING,
-            _E.KEPT: _S.ONGOING,
+            _E.KEPT_PREPARED: _S.ONGOING,
             _E.COMMIT_PREPARED: _S.PREPARE_COMMIT,
             _E.ABORT_PREPARED: _S.PREPARE_ABORT,
         },

@@ -58,7 +58,7 @@ class FetchedMessages:
         self._client = client
         self._partition_eof = partition_eof
         self._records: Iterator[Record] = iter(())
-        self._kept: deque[Message] = deque()
+        self._put_back: deque[Message] = deque()
         self._events: deque[Message] = deque()
         self._look_s = 0.0
         self._ended_at: dict[OurTopicPartition, int] = {}
@@ -67,8 +67,8 @@ class FetchedMessages:
 
     def next(self) -> Message | None:
         """Return the next message in hand; None if there is none. Serves the group if that is due."""
-        if self._kept:
-            return self._kept.popleft()
+        if self._put_back:
+            return self._put_back.popleft()
         if time.monotonic() >= self._look_s:
             self._call(self._take_part())
         record = next(self._records, None)
@@ -78,12 +78,12 @@ class FetchedMessages:
 
     def keep(self, messages: Iterable[Message]) -> None:
         """Put messages back, so that `next` returns them first."""
-        self._kept.extendleft(reversed(list(messages)))
+        self._put_back.extendleft(reversed(list(messages)))
 
     def forget(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Drop the kept messages and the events of these partitions. The core drops its own records in its calls."""
         gone = {OurTopicPartition(*partition) for partition in partitions}
-        self._kept = deque(each for each in self._kept if (each.topic(), each.partition()) not in gone)
+        self._put_back = deque(each for each in self._put_back if (each.topic(), each.partition()) not in gone)
         self._events = deque(each for each in self._events if (each.topic(), each.partition()) not in gone)
         for partition in gone:
             self._ended_at.pop(partition, None)
