@@ -134,7 +134,7 @@ def _unescaped(text: str) -> str:
     if "\\" not in text:
         return text
 
-    def one(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         escaped = match[1]
         if escaped[0] != "u":
             return _ESCAPED.get(escaped, escaped)
@@ -142,7 +142,9 @@ def _unescaped(text: str) -> str:
             raise ValueError(r"\u needs four hexadecimal digits")
         return chr(int(escaped[1:], 16))
 
-    whole = _HALVES.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), _ESCAPE.sub(one, text))
+    whole = _HALVES.sub(
+        lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), _ESCAPE.sub(replacement, text)
+    )
     if _HALF.search(whole):
         raise ValueError(r"\uD800 to \uDFFF need their other half")
     return whole

@@ -112,8 +112,8 @@ def setting(
     secret: bool = False,
 ) -> T:
     """Return a field of a configuration. Its type is that of the default, as type checkers see a field with one."""
-    made = SettingRow(doc, low, high, choices, most_bytes, also, reads, secret)
-    return field(default=default, repr=not secret, metadata={_KEY: made})
+    setting_row = SettingRow(doc, low, high, choices, most_bytes, also, reads, secret)
+    return field(default=default, repr=not secret, metadata={_KEY: setting_row})
 
 
 class FrozenSettings:

@@ -54,9 +54,9 @@ def sealed_again(batch: bytearray, **changes: int) -> bytes:
 
 def outcome(buffer: bytes, **more: Any) -> Any:
     """Everything that decoding returns."""
-    columns, unreadable, made_bytes, epochs = decode_readable(buffer, **more)
+    columns, unreadable, decoded_bytes, epochs = decode_readable(buffer, **more)
     flaw = None if unreadable is None else (*unreadable[:2], type(unreadable.error))
-    return list(columns.records()), columns.next_offset, flaw, made_bytes, list(epochs)
+    return list(columns.records()), columns.next_offset, flaw, decoded_bytes, list(epochs)
 
 
 def none(*_: Any, **__: Any) -> None:

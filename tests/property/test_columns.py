@@ -103,7 +103,7 @@ def lists(columns: Columns) -> list[list[int]]:
 def outcome(buffer: bytes, start_offset: int) -> tuple[object, ...]:
     found = decode_readable(buffer, start_offset=start_offset, check_crc=False, max_batch_bytes=1_000_000)
     columns, flaw = found.columns, found.unreadable
-    seen = (lists(columns), list(columns.records()), columns.next_offset, found.made_bytes)
+    seen = (lists(columns), list(columns.records()), columns.next_offset, found.decoded_bytes)
     return (*seen, flaw and (flaw.offset, flaw.next_offset, type(flaw.error)))
 
 

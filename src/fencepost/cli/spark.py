@@ -216,8 +216,8 @@ def _replan(session: Session, found: Replan, *, dry_run: bool, yes: bool, as_jso
         return
     path = f"{found.folder}/offsets/{found.batch_id}"
     confirmed(f"Take back the plan of batch {found.batch_id}, {path}? (The query must not run.)", yes=yes)
-    kept = found.carry_out(session.sink_link)
-    sys.stderr.write(f"the plan is taken back, and kept as {kept}; Spark plans batch {found.batch_id} again\n")
+    replaced = found.carry_out(session.sink_link)
+    sys.stderr.write(f"the plan is taken back, and kept as {replaced}; Spark plans batch {found.batch_id} again\n")
 
 
 def _print_plan(found: Replan) -> None:

@@ -53,11 +53,11 @@ class OldRows:
         _asked.add(key)
         with suppress(KafkaError):  # the client may not be allowed to read the topic's settings
             settings = dict(link.io.run(link.admin.describe_configs(self._topic, api_timeout_ms=timeout_ms)))
-            kept_ms = int(settings.get("retention.ms") or -1)
+            retention_ms = int(settings.get("retention.ms") or -1)
             by_row = settings.get("message.timestamp.type") != "LogAppendTime"
-            if 0 <= kept_ms < age_ms and by_row and "delete" in str(settings.get("cleanup.policy")):
+            if 0 <= retention_ms < age_ms and by_row and "delete" in str(settings.get("cleanup.policy")):
                 warn_once(
-                    f"topic {self._topic!r} deletes records after retention.ms={kept_ms}, and rows are "
+                    f"topic {self._topic!r} deletes records after retention.ms={retention_ms}, and rows are "
                     f"{age_ms / 3_600_000:.1f} hours old by their column timestamp: the brokers delete them soon. "
                     "Raise retention.ms, or leave the column out for the time of writing"
                 )

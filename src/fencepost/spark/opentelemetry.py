@@ -55,7 +55,7 @@ class QueryMeter(StreamingQueryListener):
 
     def __init__(self, meter: metrics.Meter | None = None) -> None:
         """Create the instruments. `meter` None: the global meter."""
-        made = meter or metrics.get_meter("fencepost", __version__)
+        source = meter or metrics.get_meter("fencepost", __version__)
         counters = {
             "batches_total": "batches that were done",
             "rows_read_total": "rows that came from the sources",
@@ -67,10 +67,10 @@ class QueryMeter(StreamingQueryListener):
             "offsets_behind_latest": "offsets between what was read and what was there",
             "offsets_held_back": "offsets behind an open transaction",
         }
-        self._counters = {name: made.create_counter(_PREFIX + name, "", text) for name, text in counters.items()}
-        self._gauges = {name: made.create_gauge(_PREFIX + name, "", text) for name, text in gauges.items()}
-        self._batch_ms = made.create_histogram(f"{_PREFIX}batch_ms", "ms", "from a batch's begin to its end")
-        self._sink_ms = made.create_histogram(f"{_PREFIX}sink_ms", "ms", "writing and committing a batch")
+        self._counters = {name: source.create_counter(_PREFIX + name, "", text) for name, text in counters.items()}
+        self._gauges = {name: source.create_gauge(_PREFIX + name, "", text) for name, text in gauges.items()}
+        self._batch_ms = source.create_histogram(f"{_PREFIX}batch_ms", "ms", "from a batch's begin to its end")
+        self._sink_ms = source.create_histogram(f"{_PREFIX}sink_ms", "ms", "writing and committing a batch")
         self._names: dict[str, str] = {}
         """The query's name for each run id, because the event of a query's end has no name."""
 

@@ -83,13 +83,13 @@ class Pipeline:
     """The columns of the batches that `transform` returns."""
 
     def __post_init__(self) -> None:
-        made = next(_batches(self.transform(pa.RecordBatch.from_pylist([], self.source))), None)
-        if made is None:
+        batch = next(_batches(self.transform(pa.RecordBatch.from_pylist([], self.source))), None)
+        if batch is None:
             raise ConfigurationError(
                 "the transform returned no batch for a batch without rows: let it return a batch without rows, "
                 "which has its columns"
             )
-        self.schema = made.schema.remove_metadata()
+        self.schema = batch.schema.remove_metadata()
 
     @classmethod
     def of(cls, reader: MakeReader, options: Mapping[str, str], transform: Transform) -> Pipeline:
@@ -109,18 +109,18 @@ class Pipeline:
                 for records in self.reader.records(Range(**row), self.source):
                     yield from map(self._of_schema, _batches(self.transform(records)))
 
-    def _of_schema(self, made: pa.RecordBatch) -> pa.RecordBatch:
-        if made.schema.equals(self.schema):
-            return made
+    def _of_schema(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.schema.equals(self.schema):
+            return batch
         wrong = ConfigurationError(
-            f"the transform made the columns {_describe_schema(made.schema)}, and of a batch without rows "
+            f"the transform made the columns {_describe_schema(batch.schema)}, and of a batch without rows "
             f"{_describe_schema(self.schema)}: they have to be the same"
         )
         names = self.schema.names
-        if sorted(made.schema.names) != sorted(names):
+        if sorted(batch.schema.names) != sorted(names):
             raise wrong
         try:
-            return made.select(names).cast(self.schema)
+            return batch.select(names).cast(self.schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise wrong from error
 
@@ -158,18 +158,18 @@ class PipelineDataSource(FencepostDataSource):
             )
 
 
-def _register(spark: SparkSession, made: Pipeline, source: Mapping[str, str], sink: Mapping[str, str]) -> str:
+def _register(spark: SparkSession, new_pipeline: Pipeline, source: Mapping[str, str], sink: Mapping[str, str]) -> str:
     """Register the pipeline's data source, and return its format name. Raises ConfigurationError.
 
     Spark looks the name up when it loads the source and again when it starts the query. The name is unique among all
     processes: under Spark Connect several clients can share a session, and its data sources outlive the clients.
     """
-    check_columns(made.columns, sink.get("topic"))
-    _check_travels(made.transform)
+    check_columns(new_pipeline.columns, sink.get("topic"))
+    _check_travels(new_pipeline.transform)
     format_name = f"fencepost-pipeline-{unique_bytes().hex()}"
 
     class Registered(PipelineDataSource):
-        pipeline, reading, writing = made, source, sink
+        pipeline, reading, writing = new_pipeline, source, sink
 
         @classmethod
         def name(cls) -> str:
@@ -194,19 +194,19 @@ def _texts(options: Options) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
 
 
-def _batches(made: object) -> Iterator[pa.RecordBatch]:
+def _batches(returned: object) -> Iterator[pa.RecordBatch]:
     """Yield the batches that a transform returned. Raises ConfigurationError."""
-    if made is None:
+    if returned is None:
         return
-    if isinstance(made, pa.RecordBatch):
-        yield made
+    if isinstance(returned, pa.RecordBatch):
+        yield returned
         return
-    if isinstance(made, pa.Table):
-        yield from made.to_batches() or [pa.RecordBatch.from_pylist([], made.schema)]
+    if isinstance(returned, pa.Table):
+        yield from returned.to_batches() or [pa.RecordBatch.from_pylist([], returned.schema)]
         return
-    if not isinstance(made, Iterable) or isinstance(made, (str, bytes, Mapping)):
-        raise ConfigurationError(f"the transform returned a {type(made).__name__}: {_MAY_RETURN}")
-    for batch in made:
+    if not isinstance(returned, Iterable) or isinstance(returned, (str, bytes, Mapping)):
+        raise ConfigurationError(f"the transform returned a {type(returned).__name__}: {_MAY_RETURN}")
+    for batch in returned:
         if not isinstance(batch, pa.RecordBatch):
             raise ConfigurationError(f"the transform returned an iterable with a {type(batch).__name__}: {_MAY_RETURN}")
         yield batch

@@ -123,27 +123,27 @@ def _client(settings: Settings) -> Any:
 
 @lru_cache
 def _decoder(kind: str, settings: Settings) -> Decode:
-    made: Decode
+    deserializer: Decode
     if kind == "avro":
         from confluent_kafka.schema_registry.avro import AvroDeserializer
 
-        made = AvroDeserializer(_client(settings))
+        deserializer = AvroDeserializer(_client(settings))
     else:
         from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 
-        made = JSONDeserializer(None, schema_registry_client=_client(settings))
-    return made
+        deserializer = JSONDeserializer(None, schema_registry_client=_client(settings))
+    return deserializer
 
 
 @lru_cache
 def _encoder(kind: str, settings: Settings, schema: str) -> Encode:
-    made: Encode
+    serializer: Encode
     if kind == "avro":
         from confluent_kafka.schema_registry.avro import AvroSerializer
 
-        made = AvroSerializer(_client(settings), schema)
+        serializer = AvroSerializer(_client(settings), schema)
     else:
         from confluent_kafka.schema_registry.json_schema import JSONSerializer
 
-        made = JSONSerializer(schema, _client(settings))
-    return made
+        serializer = JSONSerializer(schema, _client(settings))
+    return serializer

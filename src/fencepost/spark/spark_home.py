@@ -33,11 +33,11 @@ def unpacked(environ: MutableMapping[str, str] | None = None, folder: Path | Non
     PySpark that this process starts finds its own home.
     """
     surroundings = os.environ if environ is None else environ
-    made = None if surroundings.get(_VARIABLE) else compiled_home(folder)
-    if made is None:
+    home = None if surroundings.get(_VARIABLE) else compiled_home(folder)
+    if home is None:
         yield
         return
-    surroundings[_VARIABLE] = str(made)
+    surroundings[_VARIABLE] = str(home)
     try:
         yield
     finally:

@@ -106,14 +106,14 @@ def fencepost_producer(fencepost_broker: Broker) -> Iterator[Callable[..., Produ
     """
     from fencepost import Producer
 
-    made: list[Producer] = []
+    producers: list[Producer] = []
 
     def make(**settings: Any) -> Producer:
-        made.append(Producer(fencepost_broker.bootstrap_servers, **settings))
-        return made[-1]
+        producers.append(Producer(fencepost_broker.bootstrap_servers, **settings))
+        return producers[-1]
 
     yield make
-    for producer in made:
+    for producer in producers:
         producer.close()
 
 
@@ -125,12 +125,12 @@ def fencepost_consumer(fencepost_broker: Broker) -> Iterator[Callable[..., Consu
     """
     from fencepost import Consumer
 
-    made: list[Consumer] = []
+    consumers: list[Consumer] = []
 
     def make(**settings: Any) -> Consumer:
-        made.append(Consumer(fencepost_broker.bootstrap_servers, **settings))
-        return made[-1]
+        consumers.append(Consumer(fencepost_broker.bootstrap_servers, **settings))
+        return consumers[-1]
 
     yield make
-    for consumer in made:
+    for consumer in consumers:
         consumer.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.cli.broker.command import _OneLine
+from fencepost.cli.broker.command import _SingleLine
 from fencepost.cli.main import main
 from fencepost.properties import read_properties
 from fencepost.spark.options import SinkOptions
@@ -137,7 +137,7 @@ def test_settings_that_only_the_start_finds_wrong_are_named(
 def test_no_name_makes_a_line_of_its_own() -> None:
     name = "x\n2026-01-01 00:00:00,000 CRITICAL fencepost.broker: all is lost\r\x1b[2J"
     record = logging.LogRecord("fencepost.broker", logging.INFO, "", 0, "client %s", (name,), None)
-    line = _OneLine("%(levelname)s %(message)s").format(record)
+    line = _SingleLine("%(levelname)s %(message)s").format(record)
     assert line.startswith(r"INFO client x\n2026")
     assert line.isprintable()
 

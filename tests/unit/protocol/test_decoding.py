@@ -57,9 +57,9 @@ def test_a_bad_batch_is_passed_by_the_offset_in_its_header() -> None:
 
 def test_reading_pauses_where_there_is_no_room() -> None:
     data = b"".join(at(number, bytes([number]) * 1000, compression="zstd") for number in range(5))
-    columns, unreadable, made_bytes, _ = decode_readable(data, room_bytes=1500)
+    columns, unreadable, decoded_bytes, _ = decode_readable(data, room_bytes=1500)
     assert (columns.offsets.tolist(), columns.next_offset, unreadable) == ([0, 1], 2, None)
-    assert 2000 <= made_bytes < 2200
+    assert 2000 <= decoded_bytes < 2200
     columns, unreadable, _, _ = decode_readable(data, room_bytes=0, start_offset=4)
     assert (columns.offsets.tolist(), columns.next_offset, unreadable) == ([4], 5, None)
 
@@ -71,12 +71,12 @@ TINY = 1000
 def test_tiny_records_pause_reading_too() -> None:
     data = b"".join(at(number * TINY, *[b""] * TINY) for number in range(5))
     assert len(data) < 5 * TINY * 11
-    columns, unreadable, made_bytes, _ = decode_readable(data, room_bytes=100_000)
+    columns, unreadable, decoded_bytes, _ = decode_readable(data, room_bytes=100_000)
     assert (len(columns), columns.next_offset, unreadable) == (2 * TINY, 2 * TINY, None)
-    assert made_bytes == 2 * TINY * 52
+    assert decoded_bytes == 2 * TINY * 52
     arrays = [getattr(columns, name) for name in Columns.__slots__ if name not in ("blob", "next_offset")]
-    assert sum(array.nbytes for array in arrays) == made_bytes
-    assert columns.size_bytes == len(data) + made_bytes
+    assert sum(array.nbytes for array in arrays) == decoded_bytes
+    assert columns.size_bytes == len(data) + decoded_bytes
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])

@@ -55,7 +55,7 @@ class _UnusableArgument(Exception):
     """An argument is invalid; the text names it and the reason."""
 
 
-class _OneLine(logging.Formatter):
+class _SingleLine(logging.Formatter):
     """Formats a message as one line, because it may contain names that clients chose."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
@@ -235,7 +235,7 @@ def broker(arguments: list[str]) -> None:
     command_line = parser()
     options = command_line.parse_args(arguments, _Options())
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_SingleLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if options.verbose else logging.INFO)
     try:
         host, port = _address("--listen", options.listen)

@@ -67,12 +67,16 @@ def list_(
     if as_json:
         print_json(
             [
-                {"user": kept.user, "mechanism": kept.mechanism.sasl_name, "iterations": kept.iterations}
-                for kept in found
+                {
+                    "user": credential.user,
+                    "mechanism": credential.mechanism.sasl_name,
+                    "iterations": credential.iterations,
+                }
+                for credential in found
             ]
         )
         return
-    rows = [(kept.user, kept.mechanism.sasl_name, str(kept.iterations)) for kept in found]
+    rows = [(credential.user, credential.mechanism.sasl_name, str(credential.iterations)) for credential in found]
     print_table([("USER", "MECHANISM", "ITERATIONS"), *rows])
 
 

@@ -128,9 +128,9 @@ class SnapshotCollector:
         else:
             last, snapshot = self._last, await self.collect((*QUICK, "sinks"))
             slow = [each for each in last.unknown if each.part not in (*QUICK, "sinks") and snapshot.knows(each.part)]
-            kept = {name: getattr(last, name) for name in SLOW_FIELDS}
+            earlier = {name: getattr(last, name) for name in SLOW_FIELDS}
             snapshot = replace(
-                snapshot, unknown=(*snapshot.unknown, *(each for each in slow if _is_slow(each))), **kept
+                snapshot, unknown=(*snapshot.unknown, *(each for each in slow if _is_slow(each))), **earlier
             )
         self._last = snapshot
         return snapshot

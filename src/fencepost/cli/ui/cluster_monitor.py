@@ -43,7 +43,7 @@ IDLE_AFTER_S: Final = 60.0  # since the last request of a viewer
 IDLE_EVERY_S: Final = 30.0
 TURN_S: Final = 5.0  # longest wait for the change before
 LONGEST_CALL_MS: Final = 60_000
-MOST_KEPT: Final = 200  # recent answers about single transactions and groups
+MOST_LOOKUPS: Final = 200  # recent answers about single transactions and groups
 MOST_RULES: Final = 500  # rows of each list of the view Access
 MOST_AT_ONCE: Final = 32  # requests about one cluster, so that a slow one leaves room for the others
 
@@ -106,8 +106,8 @@ class ClusterMonitor:
         self._asked_s = time.monotonic()
         self._wake = threading.Event()
         self._ended = False
-        self._kept: dict[tuple[str, str], _Lookup] = {}
-        self._keeping = threading.Lock()  # of the lookups
+        self._lookups: dict[tuple[str, str], _Lookup] = {}
+        self._lookups_lock = threading.Lock()
         self._acting = threading.Lock()
         self._thread = threading.Thread(target=self._poll, name="fencepost-ui-looks", daemon=True)
         self._thread.start()
@@ -156,30 +156,30 @@ class ClusterMonitor:
         with self._lock:
             self._watch.take(snapshot)
 
-    def _one(self, kind: str, name: str, ask: Callable[[str], Coroutine[Any, Any, T]]) -> T:
+    def _look_up(self, kind: str, name: str, ask: Callable[[str], Coroutine[Any, Any, T]]) -> T:
         """Return one object by its name, from a recent answer if there is one. Raises HttpRefusal."""
         with self._lock:
             if self._watch.away is not None:
                 raise HttpRefusal(503, self._watch.away)
-        with self._keeping:
-            kept = self._kept.get((kind, name))
-            is_mine = kept is None or kept.is_old(self._every_s / 2)
-            if kept is None or is_mine:
-                self._kept.pop((kind, name), None)
-                kept = self._kept[kind, name] = _Lookup()
-                while len(self._kept) > MOST_KEPT:
-                    del self._kept[next(iter(self._kept))]
+        with self._lookups_lock:
+            lookup = self._lookups.get((kind, name))
+            is_mine = lookup is None or lookup.is_old(self._every_s / 2)
+            if lookup is None or is_mine:
+                self._lookups.pop((kind, name), None)
+                lookup = self._lookups[kind, name] = _Lookup()
+                while len(self._lookups) > MOST_LOOKUPS:
+                    del self._lookups[next(iter(self._lookups))]
         if is_mine:  # the other requests for this object wait for this answer
             try:
-                kept.answer.set_result(self._io.run(ask(name)))
+                lookup.answer.set_result(self._io.run(ask(name)))
             except BaseException as error:
-                kept.answer.set_exception(error)
+                lookup.answer.set_exception(error)
                 if not isinstance(error, KafkaError):
                     raise
             finally:
-                kept.at_s = time.monotonic()
+                lookup.at_s = time.monotonic()
         try:
-            found: T = kept.answer.result()
+            found: T = lookup.answer.result()
         except KafkaError as error:
             raise HttpRefusal(503 if isinstance(error, AWAY) else 403, str(error)) from error
         return found
@@ -240,11 +240,11 @@ class ClusterMonitor:
             with self._lock:
                 found = documents.sink(self._watch, wanted)
         elif name == "transaction":
-            detail = self._one(name, wanted, self._collector.transaction)
+            detail = self._look_up(name, wanted, self._collector.transaction)
             with self._lock:
                 found = documents.transaction(self._watch, detail)
         elif name == "group":
-            group = self._one(name, wanted, self._collector.group)
+            group = self._look_up(name, wanted, self._collector.group)
             with self._lock:
                 found = documents.group(self._watch, group, query)
         elif name in ("messages", "message"):
@@ -303,8 +303,8 @@ class ClusterMonitor:
         try:
             with self._slot(), self._turn():
                 done = acts[action](wanted)
-                with self._keeping:
-                    self._kept.clear()
+                with self._lookups_lock:
+                    self._lookups.clear()
         except KafkaError as error:
             doubt = "the change may have been made; " if error.may_have_taken_effect else ""
             raise HttpRefusal(409, f"{doubt}{error}") from error

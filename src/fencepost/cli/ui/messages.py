@@ -148,7 +148,7 @@ def query_of(parameters: Mapping[str, str]) -> Query:
         header=parameters.get("header", ""),
         test=_test(parameters["path"]) if parameters.get("path") else None,
         committed_only=parameters.get("committed") == "1",
-        form=_one_of(parameters.get("form") or "auto", FORMS, "form"),
+        form=_choice(parameters.get("form") or "auto", FORMS, "form"),
         at=_marks(parameters.get("cursor", "")),
     )
 
@@ -159,7 +159,7 @@ def _number(text: str, name: str) -> int:
     return int(text)
 
 
-def _one_of(text: str, options: Sequence[str], name: str) -> str:
+def _choice(text: str, options: Sequence[str], name: str) -> str:
     if text not in options:
         raise HttpRefusal(400, f"{name} {text!r} is none of {', '.join(options)}")
     return text

@@ -223,10 +223,12 @@ class ClusterWatch:
                 history.events.append(ActivityEntry(snapshot.at_ms, "the brokers know this id no more"))
         for transactional_id, listing in listed.items():
             if transactional_id in self.histories or listing.state in OPEN_STATES:
-                self._take_one(snapshot.at_ms, listing, snapshot.described.get(transactional_id))
+                self._take_transaction(snapshot.at_ms, listing, snapshot.described.get(transactional_id))
         self._forget_some()
 
-    def _take_one(self, at_ms: int, listing: TransactionListing, described: TransactionDescription | None) -> None:
+    def _take_transaction(
+        self, at_ms: int, listing: TransactionListing, described: TransactionDescription | None
+    ) -> None:
         history = self.histories.get(listing.transactional_id)
         known = described if described is not None and described.error_code == 0 else None
         state = listing.state if known is None else known.state

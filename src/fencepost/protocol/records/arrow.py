@@ -130,9 +130,9 @@ def _source(keys: Any, values: Any, timestamps: Any, headers: Any) -> SourceColu
     (rows,) = counts
     return SourceColumns(
         rows,
-        ALL_NULL if keys is None else _spans(_one_array(keys), packed=True),
-        ALL_NULL if values is None else _spans(_one_array(values), packed=True),
-        ALL_NULL if headers is None else _header_sections(_one_array(headers)),
+        ALL_NULL if keys is None else _spans(_unchunked(keys), packed=True),
+        ALL_NULL if values is None else _spans(_unchunked(values), packed=True),
+        ALL_NULL if headers is None else _header_sections(_unchunked(headers)),
         _milliseconds(timestamps),
     )
 
@@ -233,7 +233,7 @@ def _text(strings: pa.Array) -> pa.Array:
 # ---- from Arrow
 
 
-def _one_array(column: Any) -> Any:
+def _unchunked(column: Any) -> Any:
     """Return an array without chunks; joined chunks get the large layout if the small one could overflow."""
     if not isinstance(column, pa.ChunkedArray):
         return column
@@ -343,7 +343,7 @@ def _milliseconds(timestamps: Any) -> Any:
         return np.array([timestamps], np.int64)
     if isinstance(timestamps, np.ndarray):
         return np.ascontiguousarray(timestamps, np.int64)
-    array = as_milliseconds(_one_array(timestamps))
+    array = as_milliseconds(_unchunked(timestamps))
     if array.null_count:
         raise ValueError("a timestamp is null")
     return np.frombuffer(array.buffers()[1], np.int64, len(array), array.offset * 8)

@@ -42,13 +42,13 @@ class Unreadable(NamedTuple):
 class DecodedRecords(NamedTuple):
     """The records up to the first unreadable batch, or up to the limit of a call.
 
-    `columns.next_offset` is the offset at which to go on. `made_bytes` counts decompressed bytes and columns.
+    `columns.next_offset` is the offset at which to go on. `decoded_bytes` counts decompressed bytes and columns.
     `epochs` has the base offset and leader epoch of the first batch, and of each batch at which the epoch changes.
     """
 
     columns: Columns
     unreadable: Unreadable | None
-    made_bytes: int
+    decoded_bytes: int
     epochs: Sequence[tuple[int, int]]
 
 
@@ -135,7 +135,7 @@ def decode_readable(
         flaw = flaw._replace(offset=max(flaw.offset, first_offset), next_offset=max(flaw.next_offset, first_offset + 1))
         next_offset = flaw.offset
     columns.next_offset = max(first_offset, next_offset)
-    return DecodedRecords(columns, flaw, opened.made_bytes, epochs_of(buffer))
+    return DecodedRecords(columns, flaw, opened.decoded_bytes, epochs_of(buffer))
 
 
 def epochs_of(records: Buffer) -> list[tuple[int, int]]:
@@ -231,25 +231,25 @@ class _Opened(NamedTuple):
     sections: _Sections
     unreadable: Unreadable | None
     stopped_at: int | None
-    made_bytes: int
+    decoded_bytes: int
 
 
 def _open(chosen: Sequence[_Chosen], max_batch_bytes: int, room_bytes: int | None) -> _Opened:
     sections: _Sections = []
-    made_bytes = 0
+    decoded_bytes = 0
     for header, batch, _ in chosen:
-        if room_bytes is not None and sections and made_bytes >= room_bytes:
-            return _Opened(sections, None, header.base_offset, made_bytes)
+        if room_bytes is not None and sections and decoded_bytes >= room_bytes:
+            return _Opened(sections, None, header.base_offset, decoded_bytes)
         try:
             section, size = _opened(header, batch, max_batch_bytes)
         except CompressionError as error:
             named = type(error)(f"batch at offset {header.base_offset}: {error}")
             named.__cause__ = error
             flaw = _unreadable(header.base_offset, header.last_offset_delta, named)
-            return _Opened(sections, flaw, header.base_offset, made_bytes)
+            return _Opened(sections, flaw, header.base_offset, decoded_bytes)
         sections.append(section)
-        made_bytes += size
-    return _Opened(sections, None, None, made_bytes)
+        decoded_bytes += size
+    return _Opened(sections, None, None, decoded_bytes)
 
 
 def _opened(header: BatchHeader, batch: memoryview, max_batch_bytes: int) -> tuple[Buffer, int]:
@@ -287,7 +287,7 @@ def _columns(
         return Columns.empty(), flaw
     is_few = sum(batch.records for batch in described) <= _FEW
     decode = native_loops.decode_sections if engine.is_native and not is_few else decode_sections
-    blob = memoryview(buffer) if sections is None else memoryview(_one(sections[: len(described)]))
+    blob = memoryview(buffer) if sections is None else memoryview(_joined(sections[: len(described)]))
     columns, found = decode(blob, described, first_offset)
     if found is not None:
         index, what = found
@@ -303,7 +303,7 @@ def _bounds(chosen: Sequence[_Chosen], sections: _Sections | None) -> list[tuple
     return [(end - len(section), end) for section, end in zip(sections, ends, strict=True)]
 
 
-def _one(sections: _Sections) -> Buffer:
+def _joined(sections: _Sections) -> Buffer:
     return sections[0] if len(sections) == 1 else b"".join(sections)
 
 

@@ -78,10 +78,10 @@ def decode_fetched_batches(
     found = engine.native.decode_fetched_batches(batches, first_offset, checks_markers, checks_crc, batch_bytes, room)
     if found is None:
         return None
-    rows, packed, next_offset, made_bytes, epochs = found
+    rows, packed, next_offset, decoded_bytes, epochs = found
     columns = _columns(batches, packed, rows) if rows else Columns.empty()
     columns.next_offset = next_offset
-    return columns, made_bytes, epochs
+    return columns, decoded_bytes, epochs
 
 
 def _columns(blob: memoryview, packed: bytearray, found: int) -> Columns:

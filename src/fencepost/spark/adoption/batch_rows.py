@@ -124,14 +124,14 @@ def _piece(batch: pa.RecordBatch, topic: str | None, *, keep_rows: bool) -> pa.R
 
     names = [topic] if topic is not None else pc.unique(batch.column("topic")).to_pylist()
     hashes = row_hashes(batch, topic).astype("<u8").tobytes()
-    kept = b""
+    rows = b""
     if keep_rows:
         whole = batch if topic is None else batch.append_column("topic", pa.array([topic] * batch.num_rows))
-        kept = _stream(pa.Table.from_batches([whole]))
+        rows = _stream(pa.Table.from_batches([whole]))
     columns = {
         "topics": pa.array([names], pa.list_(pa.string())),
         "hashes": pa.array([hashes]),
-        "rows": pa.array([kept]),
+        "rows": pa.array([rows]),
     }
     return pa.record_batch(columns)
 

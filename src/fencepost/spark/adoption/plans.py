@@ -57,7 +57,7 @@ class SinkFacts:
 
 def sink_facts(name: str, query_id: str, known: Sequence[KnownQuery], decisions: Sequence[Decision]) -> SinkFacts:
     """Return what the sink's records say about the query."""
-    beginning = next((one.beginning for one in known if one.query_id == query_id), None)
+    beginning = next((query.beginning for query in known if query.query_id == query_id), None)
     last = next((decision for decision in decisions if decision.query_id == query_id), None)
     return SinkFacts(name, last, beginning)
 

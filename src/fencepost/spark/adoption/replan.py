@@ -174,7 +174,7 @@ def _lines(text: str) -> tuple[str, ...]:
 def _other_ids(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
     """Return the topics that have another id in the later lines: of another cluster, or made again."""
     pairs = zip(before, after, strict=False)
-    return tuple(sorted({topic for one, other in pairs for topic in recreated_topics(_ids(one), _ids(other))}))
+    return tuple(sorted({topic for line, later in pairs for topic in recreated_topics(_ids(line), _ids(later))}))
 
 
 def _ids(line: str) -> dict[str, str]:

@@ -180,15 +180,15 @@ def take_back(folder: Path, batch_id: int) -> Path:
     Raises OSError.
     """
     path = folder / OFFSETS / str(batch_id)
-    kept = path.with_name(f".{path.name}.replaced")
+    replaced = path.with_name(f".{path.name}.replaced")
     count = 1
-    while kept.exists():  # from an earlier repair of the same batch
+    while replaced.exists():  # from an earlier repair of the same batch
         count += 1
-        kept = path.with_name(f".{path.name}.replaced-{count}")
+        replaced = path.with_name(f".{path.name}.replaced-{count}")
     _drop_checksum(path)
-    path.rename(kept)
+    path.rename(replaced)
     _sync(folder / OFFSETS)
-    return kept
+    return replaced
 
 
 def _replace(path: Path, text: str) -> None:

@@ -270,13 +270,13 @@ def _secure(sink: str, prepared: tuple[PreparedTask, ...]) -> Plan[tuple[Winner,
     described: tuple[DescribedWinner, ...]
     if first.abilities.keeps_prepared:
         # Removes the timeout, only from the winners' transactions.
-        kept: tuple[Pair | None, ...] = yield KeepWinners(winners)
-        secured = tuple(Winner(name, pair) for name, pair in zip(ids, kept, strict=True) if pair is not None)
+        new_pairs: tuple[Pair | None, ...] = yield KeepWinners(winners)
+        secured = tuple(Winner(name, pair) for name, pair in zip(ids, new_pairs, strict=True) if pair is not None)
         if len(secured) == len(winners):
             return secured
         described = yield DescribeWinners(sink, ids)
-        unusable = [(name, state) for name, state, pair in zip(ids, described, kept, strict=True) if pair is None]
-        pairs = tuple(pair or winner.pair for winner, pair in zip(winners, kept, strict=True))
+        unusable = [(name, state) for name, state, pair in zip(ids, described, new_pairs, strict=True) if pair is None]
+        pairs = tuple(pair or winner.pair for winner, pair in zip(winners, new_pairs, strict=True))
     else:
         pairs = tuple(winner.pair for winner in winners)
         described = yield DescribeWinners(sink, ids)
@@ -320,10 +320,10 @@ def settle_lost(sink: str, query_id: str, abilities: BrokerAbilities, *, again: 
         ended = yield from _commit_and_judge(
             tuple(EndTxn(winner.transactional_id, winner.pair, commit=True) for winner in decision.winners)
         )
-        if not ended.kept:
+        if not ended.still_open:
             break
         yield from _still_owned(sink, claim)  # uses the claim up
-        yield from _commit(ended.kept)
+        yield from _commit(ended.still_open)
     else:
         raise _changed_by_others(sink)
     # Remove only the transactions, which every Open would end again, and keep the batch's number and content.
@@ -467,7 +467,7 @@ def _complete(sink: str, claim: Pair, decisions: Sequence[Decision], abilities: 
         ended = yield from _commit_and_judge(ends)
         lost += ended.lost
         unknown.update(ended.unknown)
-        ends = ended.kept
+        ends = ended.still_open
         if ended.lost or ends:
             # Ask after the description: if we are still the owner, it shows no newer run's transaction of a reused id.
             epoch_bumped = yield from _still_owned(sink, claim)
@@ -494,7 +494,7 @@ class _Ended(Value):
 
     lost: tuple[tuple[EndTxn, int], ...]
     unknown: tuple[str, ...]
-    kept: tuple[EndTxn, ...]
+    still_open: tuple[EndTxn, ...]
 
 
 def _commit_and_judge(ends: tuple[EndTxn, ...]) -> Plan[_Ended]:
@@ -509,17 +509,17 @@ def _commit_and_judge(ends: tuple[EndTxn, ...]) -> Plan[_Ended]:
     if contradicted:
         listed: tuple[SinkTransaction, ...] = yield DescribeTasks(tuple(end.transactional_id for end in contradicted))
         shown = {task.transactional_id: task for task in listed}
-    lost, kept = [], []
+    lost, still_open = [], []
     for end, code in contradicted.items():
         found = shown.get(end.transactional_id)
         if found is None and code in _MOVED_ON:
             unknown.append(end.transactional_id)  # the id expired between the two requests
         elif found is not None and found.state == "Ongoing":
             # A keep (KIP-939) leaves a transaction open, but changes the pair that ends it.
-            kept.append(replace(end, pair=found.pair))
+            still_open.append(replace(end, pair=found.pair))
         elif found is None or found.state not in _IS_COMMITTED:
             lost.append((end, code))
-    return _Ended(tuple(lost), tuple(unknown), tuple(kept))
+    return _Ended(tuple(lost), tuple(unknown), tuple(still_open))
 
 
 def _commit(ends: tuple[EndTxn, ...]) -> Plan[dict[EndTxn, int]]:

@@ -274,7 +274,7 @@ class SinkLink:
         if key in self._link.looked_for:
             return None
         known = self.queries(query.sink)
-        own = next((one for one in known if one.query_id == query.query_id), None)
+        own = next((each for each in known if each.query_id == query.query_id), None)
         reason = None
         if own is not None:
             reason = unfinished.moved_away(query, own, first_batch)

@@ -51,7 +51,7 @@ _BINARY: Final = {
     "IsUppercase": _POSIX["Upper"],
     "IsLatin": _LETTERS,
 }
-_OF_ONE_CASE: Final = frozenset(
+_SINGLE_CASE: Final = frozenset(
     {"Lower", "Upper", "IsLowercase", "IsUppercase", "Ll", "Lu", "Lt", "IsLl", "IsLu", "IsLt"}
 )
 _CATEGORIES: Final = frozenset(
@@ -94,10 +94,10 @@ class _Translation:
         self._captures = _REFERENCE.search(text) is not None
 
     def whole(self) -> str:
-        made = self._alternatives()
+        translated = self._alternatives()
         if self._at < len(self._text):
             raise self._refused("an unmatched )")
-        return made
+        return translated
 
     def _refused(self, what: str) -> ConfigurationError:
         return ConfigurationError(
@@ -121,12 +121,12 @@ class _Translation:
 
     def _alternatives(self) -> str:
         """Translate up to the end of the pattern, or to the closing parenthesis of the group."""
-        made: list[str] = []
+        pieces: list[str] = []
         folds = self._folds
         while (here := self._peek()) and here != ")":
-            made.append(self._piece())
+            pieces.append(self._piece())
         self._folds = folds
-        return "".join(made)
+        return "".join(pieces)
 
     def _piece(self) -> str:
         here = self._peek()
@@ -138,37 +138,37 @@ class _Translation:
                 raise self._refused(f"a repeated {here}")
             return here
         if here == "(":
-            made = self._group()
+            piece = self._group()
         elif here == "[":
             self._at += 1
-            made = _of(self._class())
+            piece = _of(self._class())
         elif here == "\\":
-            made = self._escape()
+            piece = self._escape()
         else:
-            made = "." if here == "." else self._literal(here)
+            piece = "." if here == "." else self._literal(here)
             self._at += 1
-        return made + self._quantifier(made)
+        return piece + self._quantifier(piece)
 
     def _quantifier(self, repeated: str) -> str:
         here = self._peek()
         if here and here in "*+?":
-            made = self._next()
+            quantifier = self._next()
         elif here == "{":
             found = self._take(_COUNT)
             if found is None:
                 raise self._refused("a { that is no number of times")
-            made = found[0]
+            quantifier = found[0]
         else:
             return ""
         if not repeated or repeated in (r"\b", r"\B", r"\A", r"\Z"):
             raise self._refused("a repeated boundary, or nothing,")
         if self._peek() and self._peek() in "?+":
-            made += self._next()
-        if made.endswith("+") and len(made) > 1 and _CAPTURING.search(repeated):
+            quantifier += self._next()
+        if quantifier.endswith("+") and len(quantifier) > 1 and _CAPTURING.search(repeated):
             raise self._refused("a possessive repetition of a group that captures")
         if self._peek() and self._peek() in "*+?{":
             raise self._refused("a repeated repetition")
-        return made
+        return quantifier
 
     def _literal(self, character: str) -> str:
         return _of(self._both(character)) if self._folds and character in _LETTERS else re.escape(character)
@@ -192,10 +192,10 @@ class _Translation:
         for kind in sorted(_GROUPS, key=len, reverse=True):
             if self._text.startswith(kind, self._at):
                 self._at += len(kind)
-                made = self._rest_of_group(f"({kind}", begin)
-                if kind == "?>" and _CAPTURING.search(made):
+                group = self._rest_of_group(f"({kind}", begin)
+                if kind == "?>" and _CAPTURING.search(group):
                     raise self._refused("an atomic group that captures")
-                return made
+                return group
         return self._flags(begin)
 
     def _flags(self, begin: int) -> str:
@@ -211,16 +211,16 @@ class _Translation:
                     raise self._refused(f"the flag {letter}")
         if flags[3] == ")":
             return ""
-        made = self._rest_of_group("(?:", begin)
+        group = self._rest_of_group("(?:", begin)
         self._folds = before
-        return made
+        return group
 
     def _rest_of_group(self, opening: str, begin: int) -> str:
-        made = self._alternatives()
+        inner = self._alternatives()
         if self._next() != ")":
             self._at = begin
             raise self._refused("a ( that is not closed")
-        return f"{opening}{made})"
+        return f"{opening}{inner})"
 
     def _escape(self) -> str:
         self._at += 1
@@ -263,8 +263,8 @@ class _Translation:
         end = self._text.find("\\E", self._at)
         quoted = self._text[self._at :] if end < 0 else self._text[self._at : end]
         self._at = len(self._text) if end < 0 else end + 2
-        made = [self._literal(character) for character in quoted]
-        return "".join(made)
+        literals = [self._literal(character) for character in quoted]
+        return "".join(literals)
 
     def _escaped_set(self) -> frozenset[str] | None:
         r"""Read a class such as \d or \p{Alnum}. Returns None if an escaped character comes next."""
@@ -289,8 +289,8 @@ class _Translation:
         found = _POSIX.get(name) or _BINARY.get(name)
         category = name.removeprefix("Is")
         if found is None and category in _CATEGORIES:
-            found = frozenset(one for one in _ALL if unicodedata.category(one).startswith(category))
-        if found is None or (self._folds and name in _OF_ONE_CASE):
+            found = frozenset(character for character in _ALL if unicodedata.category(character).startswith(category))
+        if found is None or (self._folds and name in _SINGLE_CASE):
             self._at = begin
             raise self._refused(f"the property {name!r}" + (" under the flag i" if found is not None else ""))
         return _ALL - found if negated else found
@@ -373,14 +373,14 @@ class _Translation:
             last = self._next()
         if last < first:
             raise self._refused(f"the range {first}-{last}")
-        between = frozenset(one for one in _ALL if first <= one <= last)
+        between = frozenset(character for character in _ALL if first <= character <= last)
         return frozenset().union(*map(self._both, between)) if self._folds and between else between
 
 
 def _of(characters: frozenset[str]) -> str:
     """Return a pattern for exactly one of these characters."""
-    inside: Callable[[frozenset[str]], str] = lambda some: "".join(re.escape(one) for one in sorted(some))  # noqa: E731
-    some = frozenset(one for one in characters if one in _ALL)
+    inside: Callable[[frozenset[str]], str] = lambda some: "".join(re.escape(character) for character in sorted(some))  # noqa: E731
+    some = frozenset(character for character in characters if character in _ALL)
     if not some:
         return r"(?!)"  # never matches, because no topic name has such a character
     if some == _ALL:

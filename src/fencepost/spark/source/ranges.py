@@ -66,12 +66,12 @@ class Range(NamedTuple):
 
 def to_json(offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str] | None = None) -> JsonOffsets:
     """Return offsets in Spark's form, sorted by topic and partition, followed by the topics' known ids."""
-    made: JsonOffsets = {}
+    offsets_by_topic: JsonOffsets = {}
     for (topic, partition), offset in sorted(offsets.items()):
-        made.setdefault(topic, {})[str(partition)] = offset
+        offsets_by_topic.setdefault(topic, {})[str(partition)] = offset
     known = topic_ids or {}
-    made.update({f"{topic}{_ID}{known[topic]}": {} for topic in list(made) if topic in known})
-    return made
+    offsets_by_topic.update({f"{topic}{_ID}{known[topic]}": {} for topic in list(offsets_by_topic) if topic in known})
+    return offsets_by_topic
 
 
 def topic_ids(offsets: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
@@ -158,9 +158,9 @@ def range_limit(options: Mapping[str, str], which: str, default: str) -> OffsetR
     ):
         text = options.get(name.lower())
         if text is not None:
-            made = OffsetRangeLimit(name, text.strip(), by_time)
-            _check_form(made)
-            return made
+            offset_limit = OffsetRangeLimit(name, text.strip(), by_time)
+            _check_form(offset_limit)
+            return offset_limit
     return OffsetRangeLimit(f"{which}Offsets", default, by_time=False)
 
 

@@ -56,7 +56,7 @@ COMMIT_PATIENCE_MS: Final = 10_000
 LOOK_AGAIN_MS: Final = 1_000  # without offsets for this long, the source describes the topics again
 HOLDER_PATIENCE_MS: Final = 5_000  # short, because the query waits for an answer that is only for a log line
 MOST_LOGGED: Final = 20  # partitions that are logged at a time with their transactions
-NAMES_TOLD: Final = 200  # further partitions that are logged by name only
+MOST_NAMED: Final = 200  # further partitions that are logged by name only
 
 T = TypeVar("T")
 
@@ -205,8 +205,8 @@ class Source:
             first_open_transactions(link.admin, [still.partition for still in shown], HOLDER_PATIENCE_MS)
         )
         if others:
-            named = [f"{still.partition.topic}-{still.partition.partition}" for still in others[:NAMES_TOLD]]
-            more = ", ..." if len(others) > NAMES_TOLD else ""
+            named = [f"{still.partition.topic}-{still.partition.partition}" for still in others[:MOST_NAMED]]
+            more = ", ..." if len(others) > MOST_NAMED else ""
             words = "%d more partitions are held back by open transactions: %s%s"
             log.log(severity, words, len(others), ", ".join(named), more)
         return {still: found[still.partition] for still in shown}
@@ -276,14 +276,14 @@ class Source:
         earliest = self._offsets(
             dict.fromkeys([partition for partition in end if end[partition] > start.get(partition, 0)], EARLIEST)
         )
-        made = []
+        unsplit = []
         for partition, stop in end.items():
             first = start.get(partition, earliest.get(partition, stop))
             if partition in earliest and earliest[partition] > first:
                 self._lost(partition, first, earliest[partition])
                 first = min(earliest[partition], stop)
-            made.append(Range(partition.topic, partition.partition, first, stop, topic_ids.get(partition.topic, "")))
-        return ranges.split(made, self._options.min_partitions, self._options.max_records)
+            unsplit.append(Range(partition.topic, partition.partition, first, stop, topic_ids.get(partition.topic, "")))
+        return ranges.split(unsplit, self._options.min_partitions, self._options.max_records)
 
     def _lost(self, partition: TopicPartition, wanted: int, there: int) -> None:
         words = f"{partition.topic}-{partition.partition}: offsets {wanted} to {there - 1} do not exist any more"

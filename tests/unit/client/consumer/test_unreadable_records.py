@@ -261,7 +261,7 @@ def test_what_waits_decompressed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
     def counted(*args: Any, **kwargs: Any) -> DecodedRecords:
         decoded = decode_readable(*args, **kwargs)
-        sizes.append(decoded.made_bytes)
+        sizes.append(decoded.decoded_bytes)
         return decoded
 
     monkeypatch.setattr(fetching, "decode_readable", counted)
@@ -289,7 +289,7 @@ def test_what_tiny_records_take_is_bounded_too(monkeypatch: pytest.MonkeyPatch) 
 
     def counted(*args: Any, **kwargs: Any) -> DecodedRecords:
         decoded = decode_readable(*args, **kwargs)
-        sizes.append(decoded.made_bytes)
+        sizes.append(decoded.decoded_bytes)
         return decoded
 
     monkeypatch.setattr(fetching, "decode_readable", counted)
