@@ -100,13 +100,13 @@ def idempotent_produce(servers: str, requests: int) -> Callable[[int], None]:
 def partitions_produce(servers: str, count: int) -> Callable[[int], None]:
     """Moves records of 100 B, one to each partition in each request."""
     topic = new_topic(servers, count)
-    one_each(servers, topic, count)
+    write_to_each(servers, topic, count)
     connection = RawConnection(servers)
     request = produce_frame(topic, [b"x" * 100], count)
     return lambda records: connection.pipelined(request, max(1, records // count))
 
 
-def one_each(servers: str, topic: str, count: int) -> None:
+def write_to_each(servers: str, topic: str, count: int) -> None:
     """Write a record to each partition, so that each has a leader and a log. RawConnection reads no errors."""
     with fencepost.Producer(servers) as producer:
         for partition in range(count):
@@ -210,8 +210,8 @@ def started(rounds: int) -> Row:
 
 
 def _started_s(start: Callable[[], AbstractContextManager[Running]]) -> float:
-    with start() as one:
-        return one.started_s
+    with start() as running:
+        return running.started_s
 
 
 def another(count: int) -> Row:
@@ -220,7 +220,7 @@ def another(count: int) -> Row:
     with fencepost.Broker():
         for _ in range(count):
             begun = time.perf_counter()
-            with fencepost.Broker() as one, RawConnection(one.bootstrap_servers):
+            with fencepost.Broker() as broker, RawConnection(broker.bootstrap_servers):
                 taken.append((time.perf_counter() - begun) * 1000)
     return Row("a second broker in the same process", "ms", taken, "", [], "3 ms", None, max(busy, others_share()))
 
@@ -267,7 +267,7 @@ def measure(quick: bool, rounds: int) -> Iterator[Row]:
         )
         for each in contests:
             contest = Contest(each.unit, KAFKA, lambda which: used_s(running[which]))
-            works = {which: each.prepare(one.servers) for which, one in running.items()}
+            works = {which: each.prepare(broker.servers) for which, broker in running.items()}
             contest.run(works, dict.fromkeys(works, each.amount), rounds)
             yield contest.row(each.name, OURS, mark=each.mark, raw=each.raw)
         yield transactions(running, 1_000 // scale, rounds, round_trips_ms(small, ANSWER_BYTES, 2, 10_000 // scale))
@@ -275,16 +275,18 @@ def measure(quick: bool, rounds: int) -> Iterator[Row]:
 
 
 def _memory(running: Mapping[str, Running], title: str, mark: str) -> Row:
-    memory = {name: psutil.Process(one.pid).memory_info().rss / 1e6 for name, one in running.items()}
+    memory = {name: psutil.Process(broker.pid).memory_info().rss / 1e6 for name, broker in running.items()}
     return Row(title, "MB", [memory[OURS]], KAFKA, [memory[KAFKA]], mark)
 
 
 def transactions(running: Mapping[str, Running], count: int, rounds: int, raw_ms: float) -> Row:
     """Medians of `count` transactions each, in turn."""
-    for one in running.values():
-        transaction_ms(one.servers, count // 10)
+    for broker in running.values():
+        transaction_ms(broker.servers, count // 10)
     contest = Contest("ms", KAFKA)
-    contest.take({which: partial(median_transaction_ms, one.servers, count) for which, one in running.items()}, rounds)
+    contest.take(
+        {which: partial(median_transaction_ms, broker.servers, count) for which, broker in running.items()}, rounds
+    )
     return contest.row("begin, one record, commit", OURS, mark="0.3x", raw=raw_ms)
 
 

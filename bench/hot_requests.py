@@ -172,7 +172,7 @@ def many_partitions(ask: Ask, count: int) -> Frames:
     return [[(0, encode_request_frame(0, PRODUCE_VERSION, 1, "bench", body))]] * max(20, count // PARTITIONS)
 
 
-def fetch_one(ask: Ask, count: int) -> Frames:
+def fetch_record(ask: Ask, count: int) -> Frames:
     """A record that is there, without a session."""
     topic = new_topic(ask)
     ask(produce(topic))
@@ -317,15 +317,15 @@ def consumer_heartbeats(ask: Ask, count: int) -> Frames:
         topic_partitions=[],
     )
     epoch = asked(ask, request, 1).member_epoch
-    next_one = ConsumerGroupHeartbeatRequest(group_id=group, member_id=request.member_id, member_epoch=epoch)
-    return [[(0, message(next_one, 1))]] * count
+    following = ConsumerGroupHeartbeatRequest(group_id=group, member_id=request.member_id, member_epoch=epoch)
+    return [[(0, message(following, 1))]] * count
 
 
 ROWS: dict[str, Row] = {
     "one record": Row(plain),
     "one record, idempotent": Row(idempotent),
     "one record to each of 1,000 partitions": Row(many_partitions),
-    "fetch of a record": Row(fetch_one),
+    "fetch of a record": Row(fetch_record),
     "fetch of nothing": Row(fetch_nothing),
     "one record, and its fetch": Row(fetch_next),
     "a fetch that waits, and its record": Row(fetch_waiting, 1),

@@ -29,7 +29,7 @@ from bench.brokers import Running, apache_kafka, ours
 from fencepost.errors import KafkaError
 
 IN, OUT = "memory-in", "memory-out"
-KEPT = {"retention.bytes": str(50 << 20), "segment.bytes": str(10 << 20)}
+RETENTION = {"retention.bytes": str(50 << 20), "segment.bytes": str(10 << 20)}
 RECORD_BYTES = 1_000
 TICK_S = 0.1  # the producer writes so often
 COPY_S = 1.0  # a transaction of the copier begins so often
@@ -55,8 +55,8 @@ class Memory:
     def megabytes_an_hour(self) -> float:
         """The slope of a line through the samples but the first tenth of the time."""
         first = self.seconds[-1] * FILLING
-        kept = [(at, size) for at, size in zip(self.seconds, self.resident_mb, strict=True) if at >= first]
-        slope: float = statistics.linear_regression(*zip(*kept, strict=True)).slope
+        filled = [(at, size) for at, size in zip(self.seconds, self.resident_mb, strict=True) if at >= first]
+        slope: float = statistics.linear_regression(*zip(*filled, strict=True)).slope
         return slope * 3600
 
 
@@ -75,11 +75,13 @@ class Hour:
     def read(cls, file: Path) -> Hour:
         """Read a result from its file, also that of a run that has not ended."""
         reported = json.loads(file.read_text())
-        return cls(**{**reported, "processes": [Memory(**one) for one in reported["processes"]]})
+        return cls(**{**reported, "processes": [Memory(**memory) for memory in reported["processes"]]})
 
     def put(self, page: Path, command: str) -> None:
         """The chart beside the page, and what it shows in the page."""
-        lines = {one.process: dict(zip(one.seconds, one.resident_mb, strict=True)) for one in self.processes}
+        lines = {
+            memory.process: dict(zip(memory.seconds, memory.resident_mb, strict=True)) for memory in self.processes
+        }
         title = f"resident memory at {self.records_s} records of 1 KB a second"
         chart = charts.beside(page, f"memory-{self.broker}")
         charts.draw(chart, [charts.Panel(title, "seconds", "MB", lines, logarithmic=False)])
@@ -95,12 +97,13 @@ class Hour:
             "| process | at first | in the end | at most | a line through it | after the load |",
             "|---|---|---|---|---|---|",
         ]
-        for one in self.processes:
-            sizes = one.resident_mb
+        for memory in self.processes:
+            sizes = memory.resident_mb
             first, last, most = (f"{size:.0f} MB" for size in (sizes[0], sizes[-1], max(sizes)))
-            after = f"{one.after / 1e6:.0f} MB" if one.after else ""
+            after = f"{memory.after / 1e6:.0f} MB" if memory.after else ""
             lines.append(
-                f"| {one.process} | {first} | {last} | {most} | {one.megabytes_an_hour:+.1f} MB an hour | {after} |"
+                f"| {memory.process} | {first} | {last} | {most} | {memory.megabytes_an_hour:+.1f} MB an hour "
+                f"| {after} |"
             )
         return lines
 
@@ -207,7 +210,7 @@ def measure(
     """
     with fencepost.Admin(broker.servers) as admin:
         for topic in (IN, OUT):
-            admin.create_topic(topic, 1, configs=KEPT)
+            admin.create_topic(topic, 1, configs=RETENTION)
     seconds = hour.minutes * 60
     with _at_work(broker.servers, hour.records_s) as clients:
         looked_at = {"broker": broker.pid, **{role: process.pid for role, process in clients.items()}}

@@ -42,14 +42,14 @@ def write(servers: str, partitions: int) -> tuple[list[float], list[float]]:
     ) as producer:
         producer.init_transactions()
 
-        def one_each() -> None:
+        def send_to_each() -> None:
             for partition in range(partitions):
                 producer.send(TOPIC, b"x" * 100, partition=partition)
             producer.flush()
 
         for _ in range(ROUNDS):
             producer.begin_transaction()
-            writes.append(took(one_each))
+            writes.append(took(send_to_each))
             commits.append(took(producer.commit_transaction))
     return writes, commits
 

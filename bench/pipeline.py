@@ -104,7 +104,7 @@ def fill(servers: str, topic: str, rows: int, size: int) -> None:
 def used_s() -> float:
     """Processor time of this process and of all processes below it: the JVM and Spark's workers."""
     used = 0.0
-    for process in (one := psutil.Process(), *one.children(recursive=True)):
+    for process in (own := psutil.Process(), *own.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
             used += times.user + times.system + times.children_user + times.children_system
@@ -163,7 +163,7 @@ def drive(job: dict[str, str]) -> None:
 def _batches(query: StreamingQuery) -> list[tuple[int, float]]:
     """Rows and seconds of each micro-batch that is complete and had rows."""
     found: list[Any] = [progress for progress in query.recentProgress if progress["numInputRows"]]
-    return [(rows_of(one), one["durationMs"]["triggerExecution"] / 1000) for one in found]
+    return [(rows_of(progress), progress["durationMs"]["triggerExecution"] / 1000) for progress in found]
 
 
 class Ran(NamedTuple):
@@ -192,8 +192,8 @@ def ran(job: dict[str, str]) -> Ran:
 
 def contests(servers: str, rows: int, size: int, rounds: int) -> tuple[Contest, Contest]:
     """The contestants in turn, round after round: rows per second, and the first micro-batch."""
-    made, first = Contest("rows/s", BUILT_IN), Contest("s", BUILT_IN)
-    made.busy = others_share()
+    rates, first = Contest("rows/s", BUILT_IN), Contest("s", BUILT_IN)
+    rates.busy = others_share()
     source = f"pipeline-{uuid.uuid4().hex[:8]}"
     fill(servers, source, rows, size)
     with tempfile.TemporaryDirectory() as name:
@@ -213,23 +213,23 @@ def contests(servers: str, rows: int, size: int, rounds: int) -> tuple[Contest, 
                     "rows_per_batch": str(rows // BATCHES),
                     "checkpoint": str(Path(name) / target),
                 }
-                one = ran(job)
-                made.rates.setdefault(title, []).append(one.rate)
-                made.used_us.setdefault(title, []).append(one.us)
-                first.rates.setdefault(title, []).append(one.first_s)
-    made.busy = first.busy = max(made.busy, others_share())
-    return made, first
+                result = ran(job)
+                rates.rates.setdefault(title, []).append(result.rate)
+                rates.used_us.setdefault(title, []).append(result.us)
+                first.rates.setdefault(title, []).append(result.first_s)
+    rates.busy = first.busy = max(rates.busy, others_share())
+    return rates, first
 
 
 def rows(*, quick: bool, rounds: int) -> Iterator[Row]:
     """The rows of the table: with 100-byte values, at Apache Kafka."""
     with common.broker("kafka") as servers:
-        made, first = contests(servers, 200_000 if quick else 2_000_000, 100, rounds)
-    print(f"{made.report()}\n\nthe first micro-batch of a driver\n{first.report()}", flush=True)
+        rates, first = contests(servers, 200_000 if quick else 2_000_000, 100, rounds)
+    print(f"{rates.report()}\n\nthe first micro-batch of a driver\n{first.report()}", flush=True)
     for name in CONTESTANTS:
         if name != BUILT_IN:
-            yield made.row(f"Kafka to Kafka with Spark: {name}", name, mark=MARKS.get(name, ""))
-    yield made.row("the same: what exactly once costs", EXACTLY, beside=AT_LEAST, mark="0.9x")
+            yield rates.row(f"Kafka to Kafka with Spark: {name}", name, mark=MARKS.get(name, ""))
+    yield rates.row("the same: what exactly once costs", EXACTLY, beside=AT_LEAST, mark="0.9x")
     for name in (EXACTLY, IN_ARROW):
         yield first.row(f"first micro-batch of a fresh driver: {name}", name, mark="1x")
 

@@ -29,11 +29,11 @@ def measure(broker: OwnBroker, row: Row, count: int) -> float:
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(RawConnection(broker.servers)) for _ in range(2)]
 
-        def ask_one(frame: bytes) -> bytes:
+        def ask(frame: bytes) -> bytes:
             connections[0].send(frame)
             return connections[0].answer()
 
-        units = row.frames(ask_one, count)
+        units = row.frames(ask, count)
         skipped = len(units) // WARM_UP
         process = psutil.Process(broker.pid)
         ask_in_turn(connections, units[:skipped], row.in_flight)

@@ -57,10 +57,10 @@ def _config(fsync: str) -> LogConfig:
 def _append(root: str, megabytes: int, fsync: str, *, close: bool) -> None:
     """In a process of its own. Without `close` it dies as after kill -9, with 20 MiB that were never synced."""
     log = PartitionLog.open(SystemFiles(root, durable=fsync == "commit"), _DIRECTORY, _config(fsync), 0)
-    made = _batch()
+    batch = _batch()
     now = int(time.time() * 1000)
     for number in range(megabytes):
-        if not isinstance(log.append(made, now), Appended):
+        if not isinstance(log.append(batch, now), Appended):
             raise SystemExit("the disk is full")
         if fsync == "commit" and number % 64 == 0 and number < megabytes - 20:
             end = log.log_end_offset

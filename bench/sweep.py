@@ -41,12 +41,12 @@ class Stage:
         """`which` brokers; `heap`: of Apache Kafka, where the usual one is not enough."""
         options = JVM_OPTIONS if heap is None else (*JVM_OPTIONS, f"-Xmx{heap}")
         # Apache Kafka waits after kill -9 until its own session has expired: 9 s by default, 4 s as it is started here.
-        made: dict[str, Callable[[], Killable]] = {
+        starters: dict[str, Callable[[], Killable]] = {
             KAFKA: lambda: ApacheKafka(jvm_options=options),
             OURS: lambda: BrokerProcess({"fsync": "never", "max.transactional.ids": 2_000_000}),
         }
-        self.brokers = {name: make() for name, make in made.items() if name in [NAMES[one] for one in which]}
-        self.kept: dict[str, Any] = {}
+        self.brokers = {name: make() for name, make in starters.items() if name in [NAMES[short] for short in which]}
+        self.leftovers: dict[str, Any] = {}
         """What one value leaves for the next: topics that were filled, by broker."""
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ from typing import Any
 
 import fencepost
 from bench import connections, raw, transactions
-from bench.brokers import BATCH_RECORDS, RECORD_BYTES, median_transaction_ms, one_each, produce_frame
+from bench.brokers import BATCH_RECORDS, RECORD_BYTES, median_transaction_ms, produce_frame, write_to_each
 from bench.common import RawConnection, new_topic
 from bench.sweep import Effort, Seen, Stage, Sweep
 from fencepost_lab.benchmark.clients import MEASURES, Load
@@ -55,7 +55,7 @@ def _partitions(stage: Stage, count: int, effort: Effort) -> Iterator[Seen]:
     works, topics = {}, {}
     for name, servers in stage.servers().items():
         topics[name] = new_topic(servers, count)
-        one_each(servers, topics[name], count)
+        write_to_each(servers, topics[name], count)
         works[name] = partial(_write_all, servers, produce_frame(topics[name], [b"x" * 100], count), count)
     contest = stage.contest("batches/s")
     contest.run(works, dict.fromkeys(works, requests * count), effort.rounds)
@@ -100,16 +100,16 @@ def _connections(records: list[bytes]) -> Callable[[Stage, int, Effort], Iterato
 
 def _more_transactions(stage: Stage, count: int, *, two_phase: bool = False, commit: bool = False) -> None:
     """As many as that have begun on each broker, with those of the values before."""
-    done = stage.kept.get("transactions", 0)
+    done = stage.leftovers.get("transactions", 0)
     names = [f"bench-{number}" for number in range(done, count)]
     for broker, servers in stage.servers().items():
-        topic = stage.kept.setdefault(broker, "") or new_topic(servers)
-        stage.kept[broker] = topic
+        topic = stage.leftovers.setdefault(broker, "") or new_topic(servers)
+        stage.leftovers[broker] = topic
         transactions.begin(servers, topic, names, two_phase=two_phase, commit=commit)
-    stage.kept["transactions"] = max(done, count)
+    stage.leftovers["transactions"] = max(done, count)
 
 
-def _one_more_ms(stage: Stage, effort: Effort) -> Contest:
+def _another_ms(stage: Stage, effort: Effort) -> Contest:
     """Begin, one record, commit, of a producer of its own."""
     count = TRANSACTIONS // min(effort.less, 5)
     return stage.in_turn("ms", lambda name: median_transaction_ms(stage.servers()[name], count), effort.rounds)
@@ -121,7 +121,7 @@ def _starts(stage: Stage, effort: Effort, *, killed: bool) -> Contest:
 
 def _open(stage: Stage, count: int, effort: Effort) -> Iterator[Seen]:
     _more_transactions(stage, count)
-    yield Seen("begin, one record, commit beside them", _one_more_ms(stage, effort))
+    yield Seen("begin, one record, commit beside them", _another_ms(stage, effort))
     yield Seen("memory", stage.in_turn("MB", stage.resident_mb, 1))
 
 
@@ -132,7 +132,7 @@ def _in_doubt(stage: Stage, count: int, effort: Effort) -> Iterator[Seen]:
     for name in stage.brokers:
         list_ms(name)  # the first after a start is slower, and not what is compared
     yield Seen("list of them", stage.in_turn("ms", list_ms, effort.rounds))
-    yield Seen("begin, one record, commit beside them", _one_more_ms(stage, effort))
+    yield Seen("begin, one record, commit beside them", _another_ms(stage, effort))
 
 
 def _listing_ms(stage: Stage, count: int, name: str) -> float:
@@ -148,20 +148,20 @@ def _listing_ms(stage: Stage, count: int, name: str) -> float:
 
 def _used(stage: Stage, count: int, effort: Effort) -> Iterator[Seen]:
     _more_transactions(stage, count, commit=True)
-    yield Seen("begin, one record, commit", _one_more_ms(stage, effort))
+    yield Seen("begin, one record, commit", _another_ms(stage, effort))
     yield Seen("memory", stage.in_turn("MB", stage.resident_mb, 1))
     yield Seen("start after a stop", _starts(stage, effort, killed=False))
 
 
 def _log_size(stage: Stage, megabytes: int, effort: Effort) -> Iterator[Seen]:
-    filled = stage.kept.get("megabytes", 0)
+    filled = stage.leftovers.get("megabytes", 0)
     for broker, servers in stage.servers().items():
-        topic = stage.kept.setdefault(broker, "") or new_topic(servers)
-        stage.kept[broker] = topic
+        topic = stage.leftovers.setdefault(broker, "") or new_topic(servers)
+        stage.leftovers[broker] = topic
         request = produce_frame(topic, [b"x" * RECORD_BYTES] * BATCH_RECORDS)
         with RawConnection(servers) as connection:
             connection.pipelined(request, (megabytes - filled) * 1_000_000 // (BATCH_RECORDS * RECORD_BYTES))
-    stage.kept["megabytes"] = megabytes
+    stage.leftovers["megabytes"] = megabytes
     yield Seen("start after a stop", _starts(stage, effort, killed=False), statistics.median(_empty_starts()))
     yield Seen("start after kill -9", _starts(stage, effort, killed=True))
 

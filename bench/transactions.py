@@ -40,7 +40,7 @@ class Lane(RawConnection):
     def ask(self, api_key: int, version: int, body: bytes) -> None:
         self.send(frame.encode_request_frame(api_key, version, 1, "bench", body))
 
-    def told(self, api_key: int, version: int) -> Answered:
+    def next_answer(self, api_key: int, version: int) -> Answered:
         """The next answer."""
         raw = memoryview(self.answer())
         _, at = frame.decode_response_header(api_key, version, raw)
@@ -92,7 +92,7 @@ def _answered(shares: Shares, api_key: int, version: int, body: Callable[[str], 
         for lane, names in shares:
             for name in names:
                 lane.ask(api_key, version, body(name))
-        reported = {name: lane.told(api_key, version) for lane, names in shares for name in names}
+        reported = {name: lane.next_answer(api_key, version) for lane, names in shares for name in names}
         replies |= {name: reply for name, (code, reply) in reported.items() if code == 0}
         refused = {code for code, _ in reported.values() if code}
         if refused - PASSING or (refused and time.monotonic() > deadline):

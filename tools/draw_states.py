@@ -106,8 +106,9 @@ def page() -> str:
         "without an arrow is illegal and raises. Events on one arrow are separate events that lead to the same state.\n"
     )
     parts = [
-        f"\n## {one.title}\n\n{one.about} Table: `src/{one.module.replace('.', '/')}.py`.\n\n{diagram(one.table)}\n"
-        for one in MACHINES
+        f"\n## {machine.title}\n\n{machine.about} Table: `src/{machine.module.replace('.', '/')}.py`.\n\n"
+        f"{diagram(machine.table)}\n"
+        for machine in MACHINES
     ]
     return head + "".join(parts)
 

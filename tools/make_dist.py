@@ -133,9 +133,9 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def differences(one: Path, other: Path) -> list[str]:
+def differences(first: Path, second: Path) -> list[str]:
     """Return the names of the files that only one folder has, or that differ."""
-    sums = [{path.name: digest(path) for path in folder.iterdir()} for folder in (one, other)]
+    sums = [{path.name: digest(path) for path in folder.iterdir()} for folder in (first, second)]
     return sorted(name for name in sums[0] | sums[1] if sums[0].get(name) != sums[1].get(name))
 
 
@@ -186,7 +186,7 @@ def prove(python: str, target: Path, version: str, *, native: bool) -> str:
 
 def list_components(target: Path, version: str) -> list[Path]:
     """Write the components of `pip install fencepost` and `fencepost-lab` as CycloneDX documents."""
-    made = []
+    listed = []
     with tempfile.TemporaryDirectory(prefix="fencepost-dist-") as folder:
         run([sys.executable, "-m", "venv", Path(folder) / "lister"], target)
         lister = Path(folder) / "lister" / "bin" / "python"
@@ -195,10 +195,16 @@ def list_components(target: Path, version: str) -> list[Path]:
             name = names[-1]
             inside = install(sys.executable, target, Path(folder) / name, names)
             run([inside, "-m", "pip", "uninstall", "--quiet", "--yes", "pip", "setuptools"], target)
-            made.append(target / f"{name}-{version}.cdx.json")
-            options: list[str | Path] = ["--output-reproducible", "--output-format", "JSON", "--output-file", made[-1]]
+            listed.append(target / f"{name}-{version}.cdx.json")
+            options: list[str | Path] = [
+                "--output-reproducible",
+                "--output-format",
+                "JSON",
+                "--output-file",
+                listed[-1],
+            ]
             run([lister, "-m", "cyclonedx_py", "environment", *options, inside], target)
-    return made
+    return listed
 
 
 def present(pythons: Iterable[str], folders: Iterable[Path] | None = None) -> Iterator[str]:

@@ -166,16 +166,16 @@ def union_classes(roots: list[tuple[int, Any]], names: dict[str, str]) -> dict[s
             union = result.setdefault(names[cls.__name__], UnionClass(names[cls.__name__], {}))
             hints = typing.get_type_hints(cls)
             for field in dataclasses.fields(cls):
-                made = union_field(field, hints[field.name], version, names)
-                known = union.fields.setdefault(made.name, made)
-                if known is made:
+                candidate = union_field(field, hints[field.name], version, names)
+                known = union.fields.setdefault(candidate.name, candidate)
+                if known is candidate:
                     continue
                 if version not in known.versions:
                     known.versions.append(version)
-                if made.annotation == f"{known.annotation} | None":
-                    known.annotation = made.annotation
-                elif known.annotation not in (made.annotation, f"{made.annotation} | None"):
-                    raise TypeError(f"{union.name}.{made.name}: {known.annotation} and {made.annotation}")
+                if candidate.annotation == f"{known.annotation} | None":
+                    known.annotation = candidate.annotation
+                elif known.annotation not in (candidate.annotation, f"{candidate.annotation} | None"):
+                    raise TypeError(f"{union.name}.{candidate.name}: {known.annotation} and {candidate.annotation}")
             for name, kafka_type, _tag, default in own_fields(cls):
                 own = UnionField(name, plain_type(int, kafka_type), default, "", [])
                 union.fields.setdefault(name, own).versions.append(version)

@@ -41,12 +41,12 @@ class Change(NamedTuple):
 
 def _struct(name: str, *fields: Field) -> Any:
     """Make a structure that only version 1 of StreamsGroupDescribe has."""
-    made = _dataclass(name, [_made(field) for field in fields], {"__flexible__": True})
-    made.__module__ = "kio.schema.streams_group_describe.v1.response"
-    return made
+    structure = _dataclass(name, [_dataclass_field(field) for field in fields], {"__flexible__": True})
+    structure.__module__ = "kio.schema.streams_group_describe.v1.response"
+    return structure
 
 
-def _made(field: Field) -> tuple[str, Any, Any]:
+def _dataclass_field(field: Field) -> tuple[str, Any, Any]:
     options = {} if field.default is dataclasses.MISSING else {"default": field.default}
     metadata = {"kafka_type": field.kind} if field.kind else {}
     return field.name, field.hint, dataclasses.field(metadata=metadata, **options)
@@ -151,10 +151,10 @@ def newer(api_key: int, kind: EntityType) -> tuple[int, Any] | None:
         each for name, each in members.items() if name.endswith(suffix) and getattr(each, "__type__", None) is kind
     )
     used: set[str] = set()
-    made = _changed(root, changes, used, before + 1)
+    changed = _changed(root, changes, used, before + 1)
     if used != changes.keys():
         raise ValueError(f"{root.__name__} has no {', '.join(sorted(changes.keys() - used))}")
-    return before + 1, made
+    return before + 1, changed
 
 
 def _changed(cls: Any, changes: Mapping[str, Change], used: set[str], version: int) -> Any:
@@ -163,17 +163,17 @@ def _changed(cls: Any, changes: Mapping[str, Change], used: set[str], version: i
     if cls.__name__ in changes:
         used.add(cls.__name__)
     hints = typing.get_type_hints(cls)
-    fields = [_made(field) for field in change.added.get("", ())]
+    fields = [_dataclass_field(field) for field in change.added.get("", ())]
     for field in dataclasses.fields(cls):
         if field.name not in change.dropped:
             options = {} if field.default is dataclasses.MISSING else {"default": field.default}
             hint = _with_changed_element(hints[field.name], changes, used, version)
             fields.append((field.name, hint, dataclasses.field(metadata=field.metadata, **options)))
-        fields += [_made(added) for added in change.added.get(field.name, ())]
+        fields += [_dataclass_field(added) for added in change.added.get(field.name, ())]
     namespace = {name: getattr(cls, name) for name in _DUNDERS if hasattr(cls, name)}
-    made = _dataclass(cls.__name__, fields, namespace | {"__version__": i16(version)})
-    made.__module__ = cls.__module__
-    return made
+    changed = _dataclass(cls.__name__, fields, namespace | {"__version__": i16(version)})
+    changed.__module__ = cls.__module__
+    return changed
 
 
 def _with_changed_element(hint: Any, changes: Mapping[str, Change], used: set[str], version: int) -> Any:

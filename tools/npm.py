@@ -45,9 +45,9 @@ IFRAME_WORKER: Final = NpmFile(
 
 def fetched(file: NpmFile, cache: Path = CACHE) -> Path:
     """Return the path of a file, from the cache or else through `npm pack`. Raises NpmError."""
-    kept = cache / f"{file.package}-{file.version}" / Path(file.path).name
-    if kept.exists():
-        return kept
+    cached = cache / f"{file.package}-{file.version}" / Path(file.path).name
+    if cached.exists():
+        return cached
     with (
         tempfile.TemporaryDirectory(prefix="fencepost-npm-") as folder,
         tarfile.open(packed(file, Path(folder))) as archive,
@@ -56,11 +56,11 @@ def fetched(file: NpmFile, cache: Path = CACHE) -> Path:
         if member is None:
             raise NpmError(f"{file.package} {file.version} has no file {file.path}")
         content = member.read()
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    part = kept.with_suffix(f".{os.getpid()}.part")  # several processes may fetch it at once
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    part = cached.with_suffix(f".{os.getpid()}.part")  # several processes may fetch it at once
     part.write_bytes(content)
-    part.replace(kept)
-    return kept
+    part.replace(cached)
+    return cached
 
 
 def packed(file: NpmFile, folder: Path) -> Path:

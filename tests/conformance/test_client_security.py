@@ -121,7 +121,7 @@ def test_a_storm_behind_tls_and_scram(
     with (tmp_path / "history.jsonl").open() as lines:
         history = History(operations_of(lines))
     verdict = judge(history, 3)
-    assert verdict.kept == []
+    assert verdict.listed == []
     assert verdict.clean
     assert any(transaction.decisions for transaction in history.transactions.values())
 

@@ -53,7 +53,7 @@ def test_anomalies_are_told_with_their_operations_in_their_order() -> None:
 def test_no_more_are_shown_than_asked_for_and_all_are_counted() -> None:
     verdict = judge(losing(50).history(), 3)
     assert verdict.counts == {"lost_write": 50, "zombie_write": 1}
-    assert len(verdict.kept) == 4
+    assert len(verdict.listed) == 4
     assert "50 lost_write, of which 3 are shown" in text_of(verdict)
 
 
@@ -62,7 +62,7 @@ def test_the_page_is_whole_and_shows_each_operation_of_an_anomaly() -> None:
     verdict = judge(story.history(), 1)
     text = page(verdict, "a <title>")
     assert "http" not in text and "<script" not in text and "a &lt;title&gt;" in text
-    for anomaly, picture in zip(verdict.kept, text.split("<svg ")[1:], strict=True):
+    for anomaly, picture in zip(verdict.listed, text.split("<svg ")[1:], strict=True):
         drawing = ElementTree.fromstring("<svg " + picture.partition("</svg>")[0] + "</svg>")  # noqa: S314 - our own
         bars = [one for one in drawing.iter("rect") if (one.get("class") or "").startswith("shown ")]
         assert len(bars) == len(anomaly.operations)

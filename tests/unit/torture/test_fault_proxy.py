@@ -10,7 +10,7 @@ from fencepost_lab.torture.fault_proxy import FaultDraw, FaultProxy
 
 
 def quiet() -> FaultDraw:
-    fault_draw = FaultDraw(1, one_in=1)
+    fault_draw = FaultDraw(1, requests_per_fault=1)
     fault_draw.enabled = False
     return fault_draw
 

@@ -49,7 +49,7 @@ def test_a_storm_leaves_a_history_without_anomalies_and_nothing_else(
             assert admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"]) == []
     history = loaded(tmp_path / "history.json")
     verdict = judge(history, 3)
-    assert verdict.kept == []
+    assert verdict.listed == []
     assert verdict.clean
     outcomes = Counter(transaction.outcome for transaction in history.transactions.values())
     assert outcomes[Outcome.COMMITTED] > 0
@@ -144,4 +144,4 @@ def test_a_broker_that_hides_what_was_aborted_is_found(tmp_path: Path, monkeypat
             break
     verdict = judge(history, 1)
     assert "aborted_read" in verdict.counts
-    assert [anomaly.operations[0].F for anomaly in verdict.kept if anomaly.check == "aborted_read"] == ["begin"]
+    assert [anomaly.operations[0].F for anomaly in verdict.listed if anomaly.check == "aborted_read"] == ["begin"]

@@ -122,7 +122,7 @@ def consume(load: Load, records: int, rounds: int) -> Contest:
     """Measure records per second, each time from the beginning of the same topic. Raises KafkaError."""
     with _new_topic(load) as topic:
         _send_arrow(load, topic, records)
-        return _on_one_topic(load, topic, "records/s", _present(CONSUMERS), records, rounds)
+        return _on_shared_topic(load, topic, "records/s", _present(CONSUMERS), records, rounds)
 
 
 def transactions(load: Load, records: int, rounds: int) -> Contest:
@@ -132,10 +132,10 @@ def transactions(load: Load, records: int, rounds: int) -> Contest:
     """
     count = max(1, records // RECORDS_A_TRANSACTION)
     with _new_topic(load) as topic:
-        return _on_one_topic(load, topic, "transactions/s", _present(TRANSACTIONS), count, rounds)
+        return _on_shared_topic(load, topic, "transactions/s", _present(TRANSACTIONS), count, rounds)
 
 
-def _on_one_topic(load: Load, topic: str, unit: str, works: Mapping[str, Work], amount: int, rounds: int) -> Contest:
+def _on_shared_topic(load: Load, topic: str, unit: str, works: Mapping[str, Work], amount: int, rounds: int) -> Contest:
     contest = Contest(unit, next(iter(works)))
     contestants = {name: partial(work, load, topic) for name, work in works.items()}
     contest.run(contestants, dict.fromkeys(works, amount), rounds)

@@ -483,11 +483,11 @@ def _survivors(pending: list[_Operation], rng: random.Random) -> list[_Operation
         return list(pending)
     sectors = [piece for operation in pending for piece in _sectors(operation)]
     if choice == 2:
-        kept = sectors[: rng.randint(0, len(sectors))]
-        if kept and kept[-1][1] and rng.random() < 0.5:  # tear the last write
-            position, data = kept[-1]
-            kept[-1] = (position, (data or b"")[: rng.randint(0, len(data or b""))])
-        return kept
+        written = sectors[: rng.randint(0, len(sectors))]
+        if written and written[-1][1] and rng.random() < 0.5:  # tear the last write
+            position, data = written[-1]
+            written[-1] = (position, (data or b"")[: rng.randint(0, len(data or b""))])
+        return written
     share = rng.random()
     return [piece for piece in sectors if rng.random() < share]
 

@@ -140,7 +140,7 @@ class Driver:
         self._name = name
         self._chance = chance
         self._parallelism = chance.randint(1, 4)
-        self._made = 0
+        self._worker_number = 0
         self._reported_error: CheckpointRolledBackError | None = None
         self._children: list[Process] = []
         self._planner: _WorkerProcess | None = None
@@ -319,8 +319,8 @@ class Driver:
     def _worker(self, role: str, known: _WorkerProcess | None) -> _WorkerProcess:
         """Return a process for the role: the known one if it is still usable."""
         if known is None or not known.process.alive or known.process.busy:
-            self._made += 1
-            process = self._world.process(f"{self._name}.{role}{self._made}")
+            self._worker_number += 1
+            process = self._world.process(f"{self._name}.{role}{self._worker_number}")
             self._children.append(process)
             known = _WorkerProcess(process, self._world.sink_process(process, self.checkpoint.sink))
         self._world.schedule_fault(known.process)

@@ -98,6 +98,6 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
                     for operation in in_order(anomaly.operations)
                 ],
             }
-            for anomaly in verdict.kept
+            for anomaly in verdict.listed
         ],
     }

@@ -33,17 +33,17 @@ HOST = "127.0.0.1"
 
 
 class FaultDraw:
-    """Draws the fault of a request: one of `one_in` transactional requests, and a tenth as many others."""
+    """Draws the fault of a request: one of `requests_per_fault` transactional requests, and a tenth as many others."""
 
-    def __init__(self, seed: int, one_in: float) -> None:
+    def __init__(self, seed: int, requests_per_fault: float) -> None:
         self._chance = random.Random(seed)
-        self._one_in = one_in
+        self._requests_per_fault = requests_per_fault
         self.enabled = True
         self.happened: Counter[str] = Counter()
 
     def draw(self, api_key: int) -> tuple[str, float]:
         """Return ("pass" | "lose request" | "lose answer" | "swallow answer" | "late", seconds)."""
-        rate = 1 / self._one_in if api_key in TRANSACTIONAL else 0.1 / self._one_in
+        rate = 1 / self._requests_per_fault if api_key in TRANSACTIONAL else 0.1 / self._requests_per_fault
         if not self.enabled or api_key not in NAMES or self._chance.random() >= rate:
             return "pass", 0.0
         what = self._chance.choice(("lose request", "lose answer", "lose answer", "swallow answer", "late"))

@@ -108,7 +108,7 @@ class Torture:
         create_topics(options.access, self.topics)
         self.say(f"topics {', '.join(self.topics)} on {servers}")
         chance = Random(options.seed)
-        fault_draw = FaultDraw(chance.randrange(2**32), one_in=40)
+        fault_draw = FaultDraw(chance.randrange(2**32), requests_per_fault=40)
         fault_draw.enabled = "requests" in options.faults
         host, _, port = servers.split(",")[0].rpartition(":")
         try:

@@ -75,7 +75,7 @@ def carry_out(level: str, name: str, access: Access, decisions: DecisionFile, re
         return
     operation = (Commit if stored.commit else Abort)(process=process, transaction=stored.transaction)
     recorder.invoke(operation)
-    end = _kept_and_ended if level == KEEP_PREPARED else _ended_by_its_pair
+    end = _ended_by_keep if level == KEEP_PREPARED else _ended_by_its_pair
     try:
         end(access, name, stored)
     except TransactionCommittedError as error:
@@ -99,10 +99,10 @@ def _ended_by_its_pair(access: Access, name: str, stored: Stored) -> None:
         admin.complete(name, fencepost.PreparedTransaction.parse(stored.token), commit=stored.commit)
 
 
-def _kept_and_ended(access: Access, name: str, stored: Stored) -> None:
+def _ended_by_keep(access: Access, name: str, stored: Stored) -> None:
     with closing(TwoPhaseProducer(access, name).producer) as producer:
-        kept = producer.init_transactions(keep_prepared=True)
+        prepared = producer.init_transactions(keep_prepared=True)
         if stored.commit:
             producer.complete_transaction(stored.token)
-        elif kept is not None:
+        elif prepared is not None:
             producer.abort_transaction()

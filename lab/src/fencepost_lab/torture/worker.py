@@ -274,8 +274,8 @@ class Worker:
         for batch in batches:
             offsets.append(Position(batch.topic, batch.partition, batch.offsets[-1] + 1))
             for offset in batch.offsets:
-                made_of = Position(batch.topic, batch.partition, offset)
-                self._send(producer, *self._random_partition(), transaction=name, source=made_of)
+                source = Position(batch.topic, batch.partition, offset)
+                self._send(producer, *self._random_partition(), transaction=name, source=source)
         sent = SendOffsets(
             process=self._process,
             transaction=name,

@@ -67,13 +67,13 @@ class Decider(Actor):
 
     async def _resume(self, process: Process, producer: ProducerCore, config: ProducerConfig) -> None:
         what = "init_transactions(keep_prepared)"
-        kept = await self._patiently(
+        prepared = await self._patiently(
             what, lambda: self.claim(process, config, what, lambda: producer.init_transactions(keep_prepared=True))
         )
         stored = self._stored
         if stored is not None and stored.commit:
             await self._commit_as_stored(process, producer, stored)
-        elif kept is not None:
+        elif prepared is not None:
             what = "abort_transaction"
             await self._patiently(what, lambda: self.call(process, what, producer.abort_transaction))
         if stored is not None:

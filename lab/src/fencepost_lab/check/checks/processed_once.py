@@ -11,30 +11,30 @@ from collections.abc import Iterator
 from fencepost_lab.check.history.model import COMMITTED, Anomaly, History
 from fencepost_lab.check.history.operations import NEVER, OffsetsFetch, Operation, Position, Read, Send
 
-Made = dict[Position, list[Send]]
+SendsBySource = dict[Position, list[Send]]
 
 
 def processed_once(history: History) -> Iterator[Anomaly]:
     """Find inputs with two outputs or none."""
-    outputs: dict[str, Made] = {}
+    outputs: dict[str, SendsBySource] = {}
     targets: dict[str, set[tuple[str, int]]] = {}
     for send in history.of(Send):
         if send.group and send.source is not None:
-            made = outputs.setdefault(send.group, {})
+            by_source = outputs.setdefault(send.group, {})
             if send.partition >= 0:
                 targets.setdefault(send.group, set()).add((send.topic, send.partition))
             if send.value in history.committed:
-                made.setdefault(send.source, []).append(send)
-    for group, made in outputs.items():
-        for source, sends in made.items():
+                by_source.setdefault(send.source, []).append(send)
+    for group, by_source in outputs.items():
+        for source, sends in by_source.items():
             if len(sends) > 1:
                 values = " and ".join(repr(send.value) for send in sends)
                 shown = (*sends, *(history.committed[send.value].operation for send in sends))
                 yield Anomaly("processed_once", f"group {group} made {values} of {source}", shown)
-        yield from _missing(history, group, made, targets.get(group, set()))
+        yield from _missing(history, group, by_source, targets.get(group, set()))
 
 
-def _missing(history: History, group: str, made: Made, targets: set[tuple[str, int]]) -> Iterator[Anomaly]:
+def _missing(history: History, group: str, sends: SendsBySource, targets: set[tuple[str, int]]) -> Iterator[Anomaly]:
     """Find inputs before the group's last known position that have no output in complete reads of the targets."""
     fetched = max(
         (fetched for fetched in history.of(OffsetsFetch) if fetched.ok and fetched.group == group),
@@ -49,7 +49,7 @@ def _missing(history: History, group: str, made: Made, targets: set[tuple[str, i
     for topic, partition, end in fetched.offsets:
         for offset, by in _inputs(history, topic, partition):
             source = Position(topic, partition, offset)
-            if offset < end and source not in made:
+            if offset < end and source not in sends:
                 message = f"group {group} is at {Position(topic, partition, end)}, and nothing was made of {source}"
                 shown: list[Operation] = [by, fetched, *(read for read in reads if read is not None)]
                 yield Anomaly("processed_once", message, tuple(shown))

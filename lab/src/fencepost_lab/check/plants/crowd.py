@@ -52,11 +52,11 @@ def polls_of_several_tasks_at_once(patches: Patches) -> None:
 @plant("clients", *CROWD)
 def a_woken_poll_keeps_its_turn(patches: Patches) -> None:
     """After a poll that was woken, other tasks are refused although no call is in progress."""
-    kept: list[Hold] = []
+    holds: list[Hold] = []
 
     def take(self: Turn, method: str) -> Hold:
         hold = original(self, method)
-        kept.append(hold)
+        holds.append(hold)
         return hold
 
     def check(self: Polls, number: int) -> None:

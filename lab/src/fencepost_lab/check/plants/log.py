@@ -156,8 +156,8 @@ def compaction_removes_markers_early(patches: Patches) -> None:
     original = Compaction._filtered_marker
 
     def early(self: Compaction, header: Any, batch: Any, segment: Any, at: int, target: Any, is_end: bool) -> Any:
-        kept = original(self, header, batch, segment, at, target, is_end)
-        return kept if is_end else None
+        filtered = original(self, header, batch, segment, at, target, is_end)
+        return filtered if is_end else None
 
     patches.setattr(Compaction, "_filtered_marker", early)
 

@@ -52,7 +52,7 @@ def page(verdict: Verdict, title: str) -> str:
     ]
     operations = verdict.history.operations
     starts = [operation.invoked for operation in operations]
-    for number, anomaly in enumerate(verdict.kept, 1):
+    for number, anomaly in enumerate(verdict.listed, 1):
         parts.append(f"<h2>{number}. {escape(anomaly.check)}</h2>")
         parts.append(f'<p class="detail">{escape(anomaly.detail)}</p>')
         parts.append(_picture(anomaly, operations, starts))

@@ -15,11 +15,11 @@ __all__ = ["Verdict", "describe", "judge", "text_of"]
 
 @dataclass(slots=True)
 class Verdict:
-    """Result of all checks. `kept` has at most the requested number of anomalies per check; `counts` counts all."""
+    """Result of all checks. `listed` has at most the requested number of anomalies per check; `counts` counts all."""
 
     history: History
     counts: Counter[str] = field(default_factory=Counter)
-    kept: list[Anomaly] = field(default_factory=list)
+    listed: list[Anomaly] = field(default_factory=list)
     operations: Counter[str] = field(default_factory=Counter)
     records_read: int = 0
     unproven: bool = False
@@ -36,7 +36,7 @@ def judge(history: History, limit: int) -> Verdict:
         for anomaly in check(history):
             verdict.counts[anomaly.check] += 1
             if verdict.counts[anomaly.check] <= limit:
-                verdict.kept.append(anomaly)
+                verdict.listed.append(anomaly)
     verdict.operations.update(operation.F for operation in history.operations)
     verdict.records_read = sum(len(batch.offsets) for _, batch in history.readings())
     return verdict
@@ -45,12 +45,12 @@ def judge(history: History, limit: int) -> Verdict:
 def text_of(verdict: Verdict) -> str:
     """Return the report as text: each kept anomaly with its operations in order, then the totals."""
     lines = []
-    for anomaly in verdict.kept:
+    for anomaly in verdict.listed:
         lines.append(f"{anomaly.check}: {anomaly.detail}")
         lines += [f"    {describe(operation)}" for operation in in_order(anomaly.operations)]
         lines.append("")
     for check, count in verdict.counts.items():
-        shown = sum(anomaly.check == check for anomaly in verdict.kept)
+        shown = sum(anomaly.check == check for anomaly in verdict.listed)
         lines.append(f"{count:,} {check}" + (f", of which {shown} are shown" if shown < count else ""))
     details = ", ".join(f"{count:,} {name}" for name, count in sorted(verdict.operations.items()))
     lines.append(f"{verdict.operations.total():,} operations ({details}); {verdict.records_read:,} records read")
@@ -87,7 +87,7 @@ def _fields(operation: Operation) -> str:
     words = []
     for declared in fields(operation):
         value = getattr(operation, declared.name)
-        if declared.name in _TOLD_ELSEWHERE or value in ("", -1, None, []):
+        if declared.name in _SHOWN_ELSEWHERE or value in ("", -1, None, []):
             continue
         if declared.name == "records":
             words.append("got " + " ".join(_batch(*batch) for batch in value))
@@ -108,4 +108,4 @@ def _batch(topic: str, partition: int, offsets: list[int], values: list[str]) ->
     return f"{len(offsets)} of {topic}-{partition} from {offsets[0]} {values[0]!r} to {offsets[-1]} {values[-1]!r}"
 
 
-_TOLD_ELSEWHERE = frozenset("process invoked completed invoked_ms completed_ms result error".split())
+_SHOWN_ELSEWHERE = frozenset("process invoked completed invoked_ms completed_ms result error".split())
