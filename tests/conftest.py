@@ -22,7 +22,7 @@ import pytest
 from tests.support import chromium, kafka_of_the_run, run_report
 from tests.support.apache_kafka import ApacheKafka, Unavailable, unavailable_reason
 from tests.support.brokers import HasAddress
-from tests.support.collecting import one_ahead
+from tests.support.collecting import first_ahead
 from tests.support.forked_python import forked_python
 from tests.support.kafka_of_the_run import KafkaOfTheRun
 
@@ -156,7 +156,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     gc.disable()
     is_worker = hasattr(session.config, "workerinput")
     try:
-        with one_ahead(Path(__file__)) if is_worker else contextlib.nullcontext():
+        with first_ahead(Path(__file__)) if is_worker else contextlib.nullcontext():
             return (yield)
     finally:
         gc.enable()
@@ -239,9 +239,9 @@ def spark_here(pyspark_python: str) -> Iterator[SparkHere]:
     """Spark in this process. Its driver, too, is one whose processes nobody kills."""
     from tests.spark.session_here import SparkHere
 
-    made = SparkHere(pyspark_python)
-    yield made
-    made.stop()
+    shared_session = SparkHere(pyspark_python)
+    yield shared_session
+    shared_session.stop()
 
 
 @pytest.fixture(scope="session")

@@ -160,11 +160,11 @@ def test_a_row_without_a_peer_has_no_ratio() -> None:
 
 def test_the_rows_of_spark_are_beside_their_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exactly once is beside Spark's own connector, and beside our own at least once."""
-    made, first = contest.Contest("rows/s", pipeline.BUILT_IN), contest.Contest("s", pipeline.BUILT_IN)
+    rates, first = contest.Contest("rows/s", pipeline.BUILT_IN), contest.Contest("s", pipeline.BUILT_IN)
     for number, name in enumerate(pipeline.CONTESTANTS, 1):
-        made.rates[name], first.rates[name] = [100.0 * number], [10.0 * number]
+        rates.rates[name], first.rates[name] = [100.0 * number], [10.0 * number]
     monkeypatch.setattr(common, "broker", lambda which: contextlib.nullcontext("127.0.0.1:1"))
-    monkeypatch.setattr(pipeline, "contests", lambda servers, rows, size, rounds: (made, first))
+    monkeypatch.setattr(pipeline, "contests", lambda servers, rows, size, rounds: (rates, first))
     rows = {row.name: row for row in pipeline.rows(quick=True, rounds=1)}
     assert rows["Kafka to Kafka with Spark: fencepost, exactly once"].ratio == 3
     assert rows["the same: what exactly once costs"].ratio == 1.5
@@ -175,8 +175,8 @@ def test_memory_is_looked_at_while_records_flow(tmp_path: Path) -> None:
     page, samples = tmp_path / "performance.md", tmp_path / "memory.json"
     memory_over_time.main(["--minutes", "0.02", "--every", "0.5", "--rest", "0", "--json", str(samples)])
     hour = memory_over_time.Hour.read(samples)
-    assert [one.process for one in hour.processes] == ["broker", "producer", "copier", "consumer"]
-    assert all(one.after > 10e6 and min(one.resident) > 1e6 for one in hour.processes)
+    assert [memory.process for memory in hour.processes] == ["broker", "producer", "copier", "consumer"]
+    assert all(memory.after > 10e6 and min(memory.resident) > 1e6 for memory in hour.processes)
     assert min(hour.done[role] for role in ("producer", "copier", "consumer")) > 0
     memory_over_time.main(["--read", str(samples), "--markdown", str(page)])
     assert "| copier | " in page.read_text()

@@ -68,7 +68,7 @@ def test_what_is_cited_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("K21 and K999 of docs/observed.md", "no fact K999"),
         ("docs/observed.md, K10 to K888", "no fact K888"),
@@ -76,10 +76,10 @@ def test_what_is_cited_is_there() -> None:
         ("# Observed, section 4.", "a section of what?"),
     ],
 )
-def test_a_citation_of_nothing_is_found(tmp_path: Path, line: str, told: str) -> None:
+def test_a_citation_of_nothing_is_found(tmp_path: Path, line: str, expected: str) -> None:
     planted = tmp_path / "planted.py"
     planted.write_text(f"{line}\n")
-    assert [problem for problem in problems(planted, {"K10", "K21"}) if told in problem]
+    assert [problem for problem in problems(planted, {"K10", "K21"}) if expected in problem]
 
 
 def test_what_names_its_document_passes(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def found() -> dict[str, str]:
     return unused([ROOT / folder for folder in USERS])
 
 
-def told_in_docs() -> set[str]:
+def named_in_docs() -> set[str]:
     documents = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     assert len(documents) > 5
     return set(re.findall(r"\w+", "\n".join(document.read_text() for document in documents)))
@@ -97,7 +97,7 @@ def test_dead_code_is_found(tmp_path: Path, source: str, expected: set[str]) -> 
 
 def test_nothing_is_dead(found: dict[str, str]) -> None:
     left = dead(found, names(CALLED_BY_OTHERS) + names(FOR_USERS))
-    reported = told_in_docs()
+    reported = named_in_docs()
     assert [where for name, where in sorted(left.items()) if name not in reported] == []
 
 

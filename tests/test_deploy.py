@@ -119,6 +119,6 @@ def test_the_image_is_made_of_what_the_package_needs() -> None:
     copied = [word for line in instructions("COPY") if not line.startswith("--from") for word in line.split()[:-1]]
     assert {"pyproject.toml", "README.md", "LICENSE", "src"} == set(copied)
     assert all((ROOT / name).exists() for name in copied)
-    kept = re.findall(r"^!(\S+)$", (DEPLOY / "Dockerfile.dockerignore").read_text(), re.MULTILINE)
-    assert set(copied) == set(kept)
+    included = re.findall(r"^!(\S+)$", (DEPLOY / "Dockerfile.dockerignore").read_text(), re.MULTILINE)
+    assert set(copied) == set(included)
     assert instructions("USER")[-1].isdecimal()

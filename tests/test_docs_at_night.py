@@ -116,15 +116,15 @@ def test_the_statuses_and_limits_are_the_doctors() -> None:
 
 @pytest.fixture(scope="module")
 def broker() -> Any:
-    with fencepost.Broker() as one:
+    with fencepost.Broker() as running:
         with (
-            fencepost.Admin(one.bootstrap_servers) as admin,
-            fencepost.Producer(one.bootstrap_servers, transactional_id="ID") as producer,
+            fencepost.Admin(running.bootstrap_servers) as admin,
+            fencepost.Producer(running.bootstrap_servers, transactional_id="ID") as producer,
         ):
             admin.create_topic("TOPIC", 1)
             admin.alter_group_offsets("GROUP", {("TOPIC", 0): 0})
             producer.init_transactions()
-        yield one
+        yield running
 
 
 @pytest.mark.parametrize("command", ALL_COMMANDS)

@@ -20,7 +20,7 @@ from tests.support.readme import ROOT
 from tests.support.tidy import PACKAGES, python_files
 
 PAGE = (ROOT / "docs" / "faq.md").read_text()
-OURS, _, STRANGERS = PAGE.partition("## Messages of other clients")
+OURS, _, OTHER_CLIENTS = PAGE.partition("## Messages of other clients")
 PLACEHOLDER = "\0"  # where a text names something
 
 
@@ -138,7 +138,7 @@ SCENES: list[tuple[str, dict[str, str], Callable[[fencepost.Broker], str]]] = [
     ("Unknown topic or partition", {}, no_topic),
     ("Message size too large", {}, too_large),
 ]
-ROWS = re.findall(r"^\| `(.+?)`.* \|", STRANGERS, re.MULTILINE)
+ROWS = re.findall(r"^\| `(.+?)`.* \|", OTHER_CLIENTS, re.MULTILINE)
 
 
 def test_each_row_has_its_scene() -> None:

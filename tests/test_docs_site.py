@@ -94,8 +94,8 @@ def test_a_package_that_was_replaced_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as one:
-        yield one
+    with chromium() as instance:
+        yield instance
 
 
 @pytest.fixture

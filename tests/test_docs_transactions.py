@@ -75,7 +75,7 @@ def test_every_exception_has_its_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "to", "told"),
+    ("of", "to", "expected"),
     [
         ("| `WakeupError` ", "| `WakeUpError` ", ["WakeupError has 0 rows", "WakeUpError is no exception"]),
         ("### Others", "### `FatalError`", ["KafkaError is not below Others"]),
@@ -83,14 +83,14 @@ def test_every_exception_has_its_row() -> None:
         (" call again | goes on |", " call again | is done |", ["RetriableError: the client goes on, not 'is done'"]),
     ],
 )
-def test_a_row_that_is_missing_or_wrong_is_found(of: str, to: str, told: list[str]) -> None:
+def test_a_row_that_is_missing_or_wrong_is_found(of: str, to: str, expected: list[str]) -> None:
     assert of in PAGE
     found = problems(PAGE.replace(of, to, 1))
-    assert set(told) <= set(found), found
+    assert set(expected) <= set(found), found
 
 
 @pytest.mark.parametrize(
-    ("api", "code", "told"),
+    ("api", "code", "expected"),
     [
         ("EndTxn", ErrorCode.INVALID_PRODUCER_ID_MAPPING, "again with new clients"),
         ("EndTxn", ErrorCode.TRANSACTION_ABORTABLE, "not committed"),
@@ -101,7 +101,7 @@ def test_a_row_that_is_missing_or_wrong_is_found(of: str, to: str, told: list[st
         ("InitProducerId", None, ""),
     ],
 )
-def test_the_loop_survives(api: str, code: ErrorCode | None, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_loop_survives(api: str, code: ErrorCode | None, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each once, in the middle of the work; whatever it says, every order has its one invoice."""
     program = next(part.partition("\n```")[0] for part in PAGE.split("```python\n") if "def bill(" in part)
     loop: dict[str, object] = {"__name__": "page"}
@@ -118,4 +118,4 @@ def test_the_loop_survives(api: str, code: ErrorCode | None, told: str, capsys: 
         bill(broker.bootstrap_servers, 20)
         assert fault.hits == 1
         assert sorted(int(record.value or b"-1") for record in read_all(broker, "invoices")) == list(range(20))
-    assert told in capsys.readouterr().out
+    assert expected in capsys.readouterr().out

@@ -180,8 +180,8 @@ def test_a_type_gets_its_name_once() -> None:
 
 
 def test_a_class_name_of_two_modules_is_found() -> None:
-    one, other = "class A: ...\nclass B: ...\n", "class A: ...\nclass C:\n    class B: ...\n"
-    assert classes_defined_twice([("one.py", one), ("other.py", other)]) == {"A": ["one.py", "other.py"]}
+    first, second = "class A: ...\nclass B: ...\n", "class A: ...\nclass C:\n    class B: ...\n"
+    assert classes_defined_twice([("one.py", first), ("other.py", second)]) == {"A": ["one.py", "other.py"]}
 
 
 def test_a_class_name_means_one_thing() -> None:

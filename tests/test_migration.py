@@ -12,7 +12,7 @@ from fencepost.config import AdminConfig, ConsumerConfig, ProducerConfig
 from tests.support.readme import ROOT
 from tests.support.settings_page import BEGIN
 
-SETTINGS = {name for one in (AdminConfig, ConsumerConfig, ProducerConfig) for name in one.__dataclass_fields__}
+SETTINGS = {name for config in (AdminConfig, ConsumerConfig, ProducerConfig) for name in config.__dataclass_fields__}
 
 
 def rows() -> list[tuple[str, list[str]]]:

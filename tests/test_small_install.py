@@ -40,8 +40,8 @@ def broker(programs: Path) -> Iterator[str]:
 
 
 def clean() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "FENCEPOST"))}
-    return {**kept, "NO_COLOR": "1", "COLUMNS": "120"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "FENCEPOST"))}
+    return {**environment, "NO_COLOR": "1", "COLUMNS": "120"}
 
 
 def python(programs: Path, program: str) -> subprocess.CompletedProcess[str]:

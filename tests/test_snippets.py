@@ -118,16 +118,16 @@ def run(*command: str, cwd: Path, **environment: str) -> str:
 def unimported(code: str) -> Iterator[str]:
     """Yield the modules that other code must import first, or that need this folder on the path."""
     tree = ast.parse(code)
-    imports = [one for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
+    imports = [alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     sources = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    imported = {one.name for one in imports} | set(sources)
+    imported = {alias.name for alias in imports} | set(sources)
     yield from (name for name in imported if (ROOT / name.partition(".")[0]).is_dir())
-    bound = {one.asname or one.name.partition(".")[0]: one.name for one in imports}
+    bound = {alias.asname or alias.name.partition(".")[0]: alias.name for alias in imports}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in bound:
             package, full = bound[node.value.id], f"{bound[node.value.id]}.{node.attr}"
             is_module = isinstance(getattr(importlib.import_module(package), node.attr, None), ModuleType)
-            named = any(f"{one}.".startswith(f"{full}.") for one in imported)
+            named = any(f"{module}.".startswith(f"{full}.") for module in imported)
             if is_module and not named and not comes_with(package, full):
                 yield full
 

@@ -80,9 +80,9 @@ def test_every_file_of_the_checklist_exists() -> None:
 
 def test_every_command_of_the_checklist_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    made = [name.split()[1] for name in named_in_code() if name.startswith("make ")]
-    assert {"native", "test", "soak", "dist"} <= set(made)
-    assert set(made) <= targets
+    named_targets = [name.split()[1] for name in named_in_code() if name.startswith("make ")]
+    assert {"native", "test", "soak", "dist"} <= set(named_targets)
+    assert set(named_targets) <= targets
     options = re.findall(r'ARGS="(--[a-z]+)', checklist())
     assert options
     source = (ROOT / "tools" / "make_dist.py").read_text()

@@ -35,14 +35,14 @@ __all__ = [
     "InAThread",
     "InGo",
     "InJava",
-    "Told",
+    "Outcomes",
 ]
 
 BEFORE, AT_ONCE, AFTER = ("r0", "r1", "r2"), ("r3", "r4", "r5", "r6", "r7"), "r8"
 OUTCOMES = (*AT_ONCE, AFTER)
 PATIENCE_S = 120.0
 
-Told = dict[str, str]
+Outcomes = dict[str, str]
 
 _librdkafka = logging.getLogger("tests.librdkafka")
 _librdkafka.setLevel(logging.DEBUG)  # pytest shows it with a failure
@@ -54,7 +54,7 @@ class Application(Protocol):
     def start(self, servers: str, topic: str) -> None: ...
     def wait_until_ready(self) -> None: ...
     def let_go(self) -> None: ...
-    def outcomes(self) -> Told: ...
+    def outcomes(self) -> Outcomes: ...
 
 
 class InAThread:
@@ -63,13 +63,13 @@ class InAThread:
     def __init__(self, run: Callable[[str, str, threading.Event, threading.Event], list[str]]) -> None:
         self._run = run
         self._ready, self._go = threading.Event(), threading.Event()
-        self._told: list[str] = []
+        self._outcomes: list[str] = []
         self._error: BaseException | None = None
 
     def start(self, servers: str, topic: str) -> None:
         def work() -> None:
             try:
-                self._told = self._run(servers, topic, self._ready, self._go)
+                self._outcomes = self._run(servers, topic, self._ready, self._go)
             except BaseException as error:  # noqa: BLE001 (told by the thread that waits)
                 self._error = error
             finally:
@@ -85,11 +85,11 @@ class InAThread:
     def let_go(self) -> None:
         self._go.set()
 
-    def outcomes(self) -> Told:
+    def outcomes(self) -> Outcomes:
         self._thread.join(PATIENCE_S + 60)
         assert self._error is None, self._error
         assert not self._thread.is_alive()
-        return dict(zip(OUTCOMES, self._told, strict=True))
+        return dict(zip(OUTCOMES, self._outcomes, strict=True))
 
 
 def librdkafka(servers: str, topic: str, ready: threading.Event, may_go: threading.Event) -> list[str]:
@@ -153,7 +153,7 @@ def of_aiokafka(servers: str, topic: str, ready: threading.Event, may_go: thread
             reported = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), PATIENCE_S)
             last = asyncio.wait_for(producer.send_and_wait(topic, AFTER.encode(), partition=0), PATIENCE_S)
             reported += await asyncio.gather(last, return_exceptions=True)
-            return ["ok" if not isinstance(one, BaseException) else type(one).__name__ for one in reported]
+            return ["ok" if not isinstance(result, BaseException) else type(result).__name__ for result in reported]
         finally:
             await producer.stop()
 
@@ -175,7 +175,7 @@ def kafka_python(servers: str, topic: str, ready: threading.Event, may_go: threa
     ready.set()
     may_go.wait(PATIENCE_S)
     sent = [producer.send(topic, value.encode(), partition=0) for value in AT_ONCE]
-    reported = [outcome(lambda one=one: one.get(PATIENCE_S)) for one in sent]  # type: ignore[misc]
+    reported = [outcome(lambda future=future: future.get(PATIENCE_S)) for future in sent]  # type: ignore[misc]
     reported.append(outcome(lambda: producer.send(topic, AFTER.encode(), partition=0).get(PATIENCE_S)))
     producer.close()
     return reported
@@ -195,7 +195,7 @@ def ours(servers: str, topic: str, ready: threading.Event, may_go: threading.Eve
         ready.set()
         may_go.wait(PATIENCE_S)
         sent = [producer.send(topic, value.encode(), partition=0) for value in AT_ONCE]
-        reported = [outcome(lambda one=one: one.result(PATIENCE_S)) for one in sent]  # type: ignore[misc]
+        reported = [outcome(lambda future=future: future.result(PATIENCE_S)) for future in sent]  # type: ignore[misc]
         return [*reported, outcome(lambda: producer.send(topic, AFTER.encode(), partition=0).result(PATIENCE_S))]
 
 
@@ -217,7 +217,7 @@ class InJava:
     def let_go(self) -> None:
         """It looks for the topic."""
 
-    def outcomes(self) -> Told:
+    def outcomes(self) -> Outcomes:
         reported = self._java.wait(self._key)
         return {step: reported.get(step, "") for step in OUTCOMES}
 
@@ -244,8 +244,8 @@ class InGo:
     def let_go(self) -> None:
         """It looks for the topic."""
 
-    def outcomes(self) -> Told:
-        reported: Told = {}
+    def outcomes(self) -> Outcomes:
+        reported: Outcomes = {}
         while (line := self._line()) not in ("end", ""):
             step, _, outcome = line.partition("=")
             reported[step] = outcome

@@ -21,7 +21,7 @@ class JavaClients:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._told: dict[str, dict[str, str]] = {}
+        self._steps: dict[str, dict[str, str]] = {}
         self._ended: set[str] = set()
         self._changed = threading.Condition()
 
@@ -63,24 +63,24 @@ class JavaClients:
         self, key: str, release: str, bootstrap_servers: str, topic: str, scenario: str, reported: str = ""
     ) -> None:
         """`key` names the run; the topic's name is also the group's, and the transactional id without `told`."""
-        self._told[key] = {}
+        self._steps[key] = {}
         assert self._process.stdin is not None
         self._process.stdin.write(f"{key} {release} {bootstrap_servers} {topic} {reported or topic} {scenario}\n")
         self._process.stdin.flush()
 
     def wait_for(self, key: str, step: str) -> None:
         """Until the scenario has told of a step. Raises TimeoutError."""
-        self._wait(lambda: step in self._told[key], key)
+        self._wait(lambda: step in self._steps[key], key)
 
     def wait(self, key: str) -> dict[str, str]:
         """Wait until the scenario has ended, and return its outcomes. Raises TimeoutError."""
         self._wait(lambda: key in self._ended, key)
-        return self._told[key]
+        return self._steps[key]
 
     def _wait(self, condition: object, key: str) -> None:
         with self._changed:
             if not self._changed.wait_for(condition, PATIENCE_S):  # type: ignore[arg-type]
-                raise TimeoutError(f"{key} has only told {self._told[key]}")
+                raise TimeoutError(f"{key} has only told {self._steps[key]}")
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -89,7 +89,7 @@ class JavaClients:
             with self._changed:
                 if text == "end":
                     self._ended.add(key)
-                elif key in self._told:
+                elif key in self._steps:
                     step, _, outcome = text.partition("=")
-                    self._told[key][step] = outcome
+                    self._steps[key][step] = outcome
                 self._changed.notify_all()

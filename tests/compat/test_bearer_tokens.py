@@ -156,7 +156,7 @@ def test_a_session_lasts_as_long_as_its_token(broker: fencepost.Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "error_text"),
     [
         ({"sasl.oauthbearer.jwks.endpoint.url": ""}, "OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url"),
         ({"sasl.oauthbearer.jwks.endpoint.url": "file:///nowhere.json"}, "No such file"),
@@ -167,8 +167,10 @@ def test_a_session_lasts_as_long_as_its_token(broker: fencepost.Broker) -> None:
         ),
     ],
 )
-def test_a_broker_that_could_not_check_tokens_does_not_start(changed: dict[str, str], told: str, keys: Path) -> None:
-    with pytest.raises(InvalidSetting, match=told), fencepost.Broker({**settings(keys.as_uri()), **changed}):
+def test_a_broker_that_could_not_check_tokens_does_not_start(
+    changed: dict[str, str], error_text: str, keys: Path
+) -> None:
+    with pytest.raises(InvalidSetting, match=error_text), fencepost.Broker({**settings(keys.as_uri()), **changed}):
         pass
 
 

@@ -92,9 +92,9 @@ def looked_up_above_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def found(log: PartitionLog, decompress: Any, *, committed_only: bool = False) -> tuple[int, int] | None:
         everything = range(log.log_start_offset, log.log_end_offset)
-        newest_one = newest(log.segments, everything, log._use_indexes, decompress)
+        newest_record = newest(log.segments, everything, log._use_indexes, decompress)
         bound = log.last_stable_offset if committed_only else log.high_watermark
-        return None if newest_one is None or newest_one[1] >= bound else newest_one
+        return None if newest_record is None or newest_record[1] >= bound else newest_record
 
     monkeypatch.setattr(PartitionLog, "offset_of_max_timestamp", found)
 

@@ -53,7 +53,7 @@ class Crowd:
             self.consumers.pop(name).close()
 
     def owned(self, name: str) -> frozenset[tuple[str, int]]:
-        return frozenset((one.topic, one.partition) for one in self.consumers[name].assignment())
+        return frozenset((partition.topic, partition.partition) for partition in self.consumers[name].assignment())
 
     def until(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_S

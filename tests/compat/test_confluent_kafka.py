@@ -245,12 +245,12 @@ def test_a_group_shares_partitions_and_moves_them(kit: Kit, strategy: str) -> No
         "heartbeat_interval_ms": 100,
         "session_timeout_ms": 6000,
     }
-    one, other = kit.consumer(**config), kit.consumer(**config)
-    one.subscribe([topic])
-    other.subscribe([topic])
-    wait_for(lambda: sizes(one, other) == [2, 2])
-    other.unsubscribe()
-    wait_for(lambda: sizes(one, other) == [0, 4])
+    first, second = kit.consumer(**config), kit.consumer(**config)
+    first.subscribe([topic])
+    second.subscribe([topic])
+    wait_for(lambda: sizes(first, second) == [2, 2])
+    second.unsubscribe()
+    wait_for(lambda: sizes(first, second) == [0, 4])
 
 
 def sizes(*consumers: Any) -> list[int]:

@@ -216,7 +216,7 @@ def test_log_dirs_features_versions_and_cluster(tools: KafkaTools) -> None:
     tools.fill(topic, "1")
     described = json.loads(tools.ask("LogDirsCommand", "--describe", "--topic-list", topic).splitlines()[-1])
     (folder,) = described["brokers"][0]["logDirs"]
-    assert {one["partition"]: one["size"] > 0 for one in folder["partitions"]} == {
+    assert {partition["partition"]: partition["size"] > 0 for partition in folder["partitions"]} == {
         f"{topic}-0": True,
         f"{topic}-1": False,
     }

@@ -300,7 +300,7 @@ def two_phase(cluster: Cluster) -> None:
     assert cluster.committed(topic) == [b"prepared"]
 
 
-def kept(cluster: Cluster) -> None:
+def keep_prepared(cluster: Cluster) -> None:
     """`init_transactions(keep_prepared=True)` (KIP-939)"""
     name = cluster.name("x")
     with fencepost.Producer(cluster.servers, transactional_id=name, two_phase_commit=True) as producer:
@@ -465,7 +465,7 @@ ROWS: Final = (
     offsets_of_members,
     timed_out,
     two_phase,
-    kept,
+    keep_prepared,
     topics,
     groups,
     list_groups_by,

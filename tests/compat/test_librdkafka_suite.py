@@ -10,7 +10,7 @@ import pytest
 
 from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.support.apache_kafka import Unavailable
-from tests.support.librdkafka_suite import PROTOCOLS, SETTINGS, built, names_of, run_one
+from tests.support.librdkafka_suite import PROTOCOLS, SETTINGS, built, names_of, run_test
 
 pytestmark = [pytest.mark.librdkafka, pytest.mark.slow]
 
@@ -43,7 +43,7 @@ def broker() -> Iterator[BrokerProcess]:
 
 @pytest.mark.parametrize("test", WITHOUT_GROUPS)
 def test_a_test_without_groups_passes(suite: Path, broker: BrokerProcess, test: str, tmp_path: Path) -> None:
-    ran = run_one(suite, broker.bootstrap_servers, test, tmp_path / "work")
+    ran = run_test(suite, broker.bootstrap_servers, test, tmp_path / "work")
     assert ran.passed, ran
 
 
@@ -52,7 +52,7 @@ def test_a_test_without_groups_passes(suite: Path, broker: BrokerProcess, test: 
 def test_a_test_with_groups_passes(
     suite: Path, broker: BrokerProcess, test: str, protocol: str, tmp_path: Path
 ) -> None:
-    ran = run_one(suite, broker.bootstrap_servers, test, tmp_path / "work", protocol=protocol)
+    ran = run_test(suite, broker.bootstrap_servers, test, tmp_path / "work", protocol=protocol)
     assert ran.passed, ran
 
 

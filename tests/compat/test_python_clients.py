@@ -71,7 +71,7 @@ def test_aiokafka_round_trip(servers: str, codec: str | None) -> None:
             bootstrap_servers=servers, compression_type=codec, enable_idempotence=True
         ) as producer:
             sent = [await producer.send(topic, value, key=b"k", headers=[("h", b"1")]) for value in VALUES]
-            offsets = [(await one).offset for one in sent]
+            offsets = [(await future).offset for future in sent]
         assert offsets == list(range(len(VALUES)))
         async with aiokafka.AIOKafkaConsumer(
             topic, bootstrap_servers=servers, auto_offset_reset="earliest"
@@ -145,7 +145,7 @@ def test_kafka_python_round_trip(servers: str, codec: str | None) -> None:
     topic = a_topic(servers)
     producer = kafka.KafkaProducer(bootstrap_servers=servers, compression_type=codec)
     sent = [producer.send(topic, value, key=b"k", headers=[("h", b"1")]) for value in VALUES]
-    assert [one.get(PATIENCE_S).offset for one in sent] == list(range(len(VALUES)))
+    assert [future.get(PATIENCE_S).offset for future in sent] == list(range(len(VALUES)))
     producer.close()
     consumer = kafka.KafkaConsumer(topic, bootstrap_servers=servers, auto_offset_reset="earliest")
     found = list(itertools.islice(consumer, len(VALUES)))

@@ -196,7 +196,7 @@ CASES = [
 ]
 
 
-def told_of_it(servers: str, name: str, scenario: str) -> tuple[dict[str, str], list[str]]:
+def run_scenario(servers: str, name: str, scenario: str) -> tuple[dict[str, str], list[str]]:
     """The story's steps, and what is committed in the end."""
     topic = f"{name}-{scenario}"
     with fencepost.Admin(servers) as admin:
@@ -211,7 +211,7 @@ def told_of_it(servers: str, name: str, scenario: str) -> tuple[dict[str, str], 
 
 @pytest.mark.parametrize(("name", "scenario"), CASES)
 def test_after_a_timeout(servers: str, name: str, scenario: str) -> None:
-    steps, read = told_of_it(servers, name, scenario)
+    steps, read = run_scenario(servers, name, scenario)
     if name in IS_FENCED:
         assert next(iter(steps.values())) == IS_FENCED[name]
         assert "ok" not in steps.values()

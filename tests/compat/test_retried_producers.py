@@ -21,7 +21,7 @@ from tests.compat.burst_clients import (
     InAThread,
     InGo,
     InJava,
-    Told,
+    Outcomes,
 )
 from tests.compat.java_clients import JavaClients
 from tests.compat.test_forgotten_producers import RELEASES
@@ -65,7 +65,7 @@ def forget(broker: Broker, admin: fencepost.Admin, application: Application) -> 
     lost.remove()
 
 
-def run(application: Application, strike: Strike, folder: Path) -> tuple[Told, list[str]]:
+def run(application: Application, strike: Strike, folder: Path) -> tuple[Outcomes, list[str]]:
     """Run the application under the strike. Return its outcomes, and the values that the partition has then."""
     with Broker({"auto.create.topics.enable": False}, data_dir=str(folder), port=0) as broker:
         with fencepost.Admin(broker.bootstrap_servers) as admin:
@@ -79,7 +79,7 @@ def run(application: Application, strike: Strike, folder: Path) -> tuple[Told, l
             return reported, [(value or b"").decode() for value in client.fetch(TOPIC, start).values]
 
 
-Seen = dict[tuple[str, str], tuple[Told, list[str]]]
+Seen = dict[tuple[str, str], tuple[Outcomes, list[str]]]
 STRIKES: dict[str, Strike] = {"deleted": delete_and_create, "forgotten": forget}
 CLIENTS = (*RELEASES, *PYTHON)
 

@@ -48,7 +48,7 @@ def broker() -> Iterator[Broker]:
 
 
 def clients(broker: Broker, client_id: str) -> list[PushingClient]:
-    return [one for one in broker.metrics().pushing_clients if one.client["client_id"] == client_id]
+    return [client for client in broker.metrics().pushing_clients if client.client["client_id"] == client_id]
 
 
 def values(client: PushingClient) -> dict[str, float]:
@@ -79,7 +79,7 @@ def test_java(broker: Broker, tmp_path: Path) -> None:
     assert reported[0] == ["read", str(RECORDS)]
     ids = {name: instance_id for what, name, instance_id in reported[1:] if what == "id"}
     assert {what[1] for what in reported if what[0] == "closed"} == {"producer", "consumer"}
-    pushed = {one.client["client_instance_id"]: one for one in clients(broker, f"java-{topic}")}
+    pushed = {instance.client["client_instance_id"]: instance for instance in clients(broker, f"java-{topic}")}
     assert set(pushed) == set(ids.values())
     producer, consumer = pushed[ids["producer"]], pushed[ids["consumer"]]
     assert producer.client["client_software_name"] == "apache-kafka-java"
@@ -184,7 +184,7 @@ def test_librdkafka(broker: Broker) -> None:
         producer.poll(0)
         consumer.poll(0)
         return any(
-            name.startswith(f"org.apache.kafka.{what}.") for one in clients(broker, topic) for name in values(one)
+            name.startswith(f"org.apache.kafka.{what}.") for client in clients(broker, topic) for name in values(client)
         )
 
     until(lambda: has_pushed("producer"))
@@ -199,5 +199,5 @@ def test_librdkafka(broker: Broker) -> None:
     assert of_producer["org.apache.kafka.producer.connection.creation.total"] >= 1
     assert of_producer["org.apache.kafka.producer.record.queue.time.max"] >= 0
     pushing = clients(broker, topic)
-    assert {one.client["client_software_name"] for one in pushing} == {"confluent-kafka-python"}
+    assert {instance.client["client_software_name"] for instance in pushing} == {"confluent-kafka-python"}
     assert broker.metrics().counters["telemetry_refused"] == 0

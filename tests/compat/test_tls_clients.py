@@ -322,10 +322,10 @@ def test_java(world: World, tmp_path: Path) -> None:
         *("--group", "java", "--timeout-ms", "20000", "--max-messages", "1"),
     )
     assert read.stdout.strip() in ("value", "of java"), read.output
-    stranger = world.certificates.clients["of a stranger"]
-    assert stranger is not None
+    untrusted = world.certificates.clients["of a stranger"]
+    assert untrusted is not None
     refused = run_kafka_tool(
         "TopicCommand",
-        *("--bootstrap-server", world.mutual, "--command-config", properties(stranger), "--list"),
+        *("--bootstrap-server", world.mutual, "--command-config", properties(untrusted), "--list"),
     )
     assert "SslAuthenticationException" in refused.output

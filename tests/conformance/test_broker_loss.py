@@ -162,8 +162,10 @@ def committed_values(cluster: ApacheKafkaCluster, topic: str) -> list[bytes]:
             isolation=fencepost.Isolation.READ_UNCOMMITTED,
         )
         found: list[bytes | None] = []
-        for one, end in ends.items():
-            for fetched in consumer.fetch_range(topic, one.partition, 0, end.offset, timeout_ms=round(SETTLE_S * 1000)):
+        for partition, end in ends.items():
+            for fetched in consumer.fetch_range(
+                topic, partition.partition, 0, end.offset, timeout_ms=round(SETTLE_S * 1000)
+            ):
                 found += fetched.columns.values()
     return [value for value in found if value is not None]
 
@@ -182,7 +184,7 @@ def test_brokers_die_and_come_back_under_every_client(cluster: ApacheKafkaCluste
     plain = Idempotent(servers, "plain")
     transactional = [Transactional(servers, "decided", name) for name in ("a", "b")]
     workers = [Worker("idempotent", plain, feeding)]
-    workers += [Worker(f"transactional {n}", one, feeding) for n, one in enumerate(transactional)]
+    workers += [Worker(f"transactional {n}", client, feeding) for n, client in enumerate(transactional)]
 
     def copy(stopping: threading.Event) -> None:
         consume_transform_produce.copy(servers, "plain", "copied", "copiers", stopping, lambda value: b"copy " + value)
@@ -215,14 +217,14 @@ def test_brokers_die_and_come_back_under_every_client(cluster: ApacheKafkaCluste
     assert len(plain.acknowledged) > 1000
     assert sorted(plain_values) == sorted(plain.acknowledged), doubled(plain_values)
     decided = committed_values(cluster, "decided")
-    expected = [value for one in transactional for value in one.committed]
+    expected = [value for client in transactional for value in client.committed]
     assert len(expected) > 200
     assert sorted(decided) == sorted(expected), doubled(decided)
     copied = committed_values(cluster, "copied")
     assert sorted(copied) == sorted(b"copy " + value for value in plain_values), doubled(copied)
     print(
         f"{KILLS} kills: {len(plain_values)} plain and {len(copied)} copied records, {len(expected)} in transactions, "
-        f"{sum(len(one.repeated) for one in transactional)} of them repeated"
+        f"{sum(len(client.repeated) for client in transactional)} of them repeated"
     )
 
 
@@ -292,8 +294,8 @@ def test_a_consumer_goes_on_where_an_unclean_election_has_cut_the_log(cluster: A
         unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
         admin.create_topic(partition.topic, 1, 2, unclean)
     ahead, (behind,) = leader_and_followers(cluster, partition.topic)
-    kept, lost, instead = ([b"%s %d" % (what, n) for n in range(10)] for what in (b"kept", b"lost", b"instead"))
-    send(servers, partition.topic, kept)
+    surviving, lost, instead = ([b"%s %d" % (what, n) for n in range(10)] for what in (b"kept", b"lost", b"instead"))
+    send(servers, partition.topic, surviving)
     with (
         fencepost.Consumer(servers, auto_offset_reset="earliest") as consumer,
         fencepost.Consumer(servers, auto_offset_reset="none") as strict,
@@ -301,11 +303,11 @@ def test_a_consumer_goes_on_where_an_unclean_election_has_cut_the_log(cluster: A
         behind.kill()
         in_sync(cluster, partition.topic, lambda leader, replicas: replicas == (ahead.node_id,))
         send(servers, partition.topic, lost, acks="1")
-        for one in (consumer, strict):
-            one.assign([partition])
+        for reader in (consumer, strict):
+            reader.assign([partition])
         strict.seek(partition, 0)
-        for one in (consumer, strict):
-            assert read(one, 20) == [*kept, *lost]
+        for reader in (consumer, strict):
+            assert read(reader, 20) == [*surviving, *lost]
 
         ahead.kill()
         behind.start()
@@ -315,7 +317,7 @@ def test_a_consumer_goes_on_where_an_unclean_election_has_cut_the_log(cluster: A
         assert consumer.metrics()["truncations_total"] == 1
         with pytest.raises(LogTruncationError) as reported:
             read(strict, 1)
-        assert reported.value.divergent_offset == len(kept)
+        assert reported.value.divergent_offset == len(surviving)
         strict.seek(partition, reported.value.divergent_offset)
         assert read(strict, 10) == instead
     ahead.start()
@@ -343,10 +345,11 @@ def test_commands_tell_the_truth_while_a_node_is_gone(
             assert "open" in run("transactions", "list")
             assert "copiers" in run("groups", "list")
             reported = run.json("topics", "describe", "told")[0]["partitions"]
-            assert {number for one in reported for number in one["replicas"]} == {1, 2, 3}
+            assert {number for partition in reported for number in partition["replicas"]} == {1, 2, 3}
             in_sync(cluster, "told", lambda leader, replicas: gone.node_id not in replicas)
         assert all(
-            one["leader"] not in (None, gone.node_id) for one in run.json("topics", "describe", "told")[0]["partitions"]
+            partition["leader"] not in (None, gone.node_id)
+            for partition in run.json("topics", "describe", "told")[0]["partitions"]
         )
         reported = run("doctor", status=1)
         assert f"FP102 error: broker {gone.node_id}: it has replicas of " in reported

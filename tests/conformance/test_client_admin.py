@@ -72,7 +72,7 @@ def test_features_and_cluster(broker: BrokerUnderTest, admin: fencepost.Admin) -
     assert admin.api_versions()[22] == (0, 6)
     assert admin.fences_by_group()
     described = admin.describe_cluster()
-    assert [one.id for one in described.brokers] == [1]
+    assert [node.id for node in described.brokers] == [1]
     assert f"{described.brokers[0].host}:{described.brokers[0].port}" == broker.bootstrap_servers
 
 
@@ -115,13 +115,13 @@ def test_listing(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     for name in names:
         admin.init_producer_id(name, two_phase=True)
     listed = admin.list_transactions(f"{prefix}-.*")
-    assert sorted(one.transactional_id for one in listed) == sorted(names)
+    assert sorted(listing.transactional_id for listing in listed) == sorted(names)
     assert admin.list_transactions(prefix) == []
-    assert {one.state for one in listed} == {"Empty"}
+    assert {listing.state for listing in listed} == {"Empty"}
     assert admin.list_transactions(f"{prefix}-.*", states=["Ongoing"]) == []
     described = admin.describe_transactions([*names, broker.name("nobody")])
-    assert [one.transactional_id for one in described[:-1]] == names
-    assert {one.timeout_ms for one in described[:-1]} == {2**31 - 1}
+    assert [description.transactional_id for description in described[:-1]] == names
+    assert {description.timeout_ms for description in described[:-1]} == {2**31 - 1}
     assert described[-1].error_code == 105
 
 
@@ -135,7 +135,7 @@ def test_groups(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     assert found[TP(topic, 0)].offset == 5
     assert (found[TP(topic, 1)].offset, found[TP(topic, 1)].metadata) == (6, "note")
     assert set(admin.group_offsets(group, [TP(topic, 1)])) == {TP(topic, 1)}
-    assert group in [one.group_id for one in admin.list_groups()]
+    assert group in [listing.group_id for listing in admin.list_groups()]
     admin.delete_group(group)
     assert admin.group_offsets(group) == {}
     assert admin.describe_group(group).state == "Dead"
@@ -328,7 +328,9 @@ def test_a_classic_group_and_its_members(broker: BrokerUnderTest, admin: fencepo
         assert (member.group_instance_id, member.client_id) == ("desk-1", "reader")
         assert member.subscribed == (topic,)
         assert set(member.assigned) == {TP(topic, 0), TP(topic, 1)}
-        assert [one.state for one in admin.list_groups(states=["Stable"]) if one.group_id == group] == ["Stable"]
+        assert [listing.state for listing in admin.list_groups(states=["Stable"]) if listing.group_id == group] == [
+            "Stable"
+        ]
         with pytest.raises(fencepost_errors.ItemsFailedError, match="1 of 2 failed: member 'somebody-else'") as raised:
             admin.remove_group_members(group, ["somebody-else", "desk-1"])
         assert (set(raised.value.results), set(raised.value.errors)) == ({"desk-1"}, {"somebody-else"})
@@ -391,7 +393,7 @@ def test_producers_are_fenced_and_transactions_terminated(broker: BrokerUnderTes
         producer.flush()
     prepared = producers[2].prepare_transaction()
     fenced = admin.fence_producers(names[:2])
-    assert [fenced[name].producer_id for name in names[:2]] == [one.producer_id for one in producers[:2]]
+    assert [fenced[name].producer_id for name in names[:2]] == [producer.producer_id for producer in producers[:2]]
     for producer in producers[:2]:
         with pytest.raises(fencepost_errors.KafkaError):
             producer.commit_transaction()
@@ -433,7 +435,7 @@ def test_a_group_of_the_consumer_protocol(broker: BrokerUnderTest, admin: fencep
         assert member.subscribed == (topic,)
         assert set(member.assigned) == set(member.target) == {TP(topic, 0), TP(topic, 1)}
         assert member.epoch == found.epoch
-        assert [one.group_type.lower() for one in admin.list_groups(types=["consumer"]) if one.group_id == group] == [
-            "consumer"
-        ]
-        assert group not in [one.group_id for one in admin.list_groups(types=["classic"])]
+        assert [
+            listing.group_type.lower() for listing in admin.list_groups(types=["consumer"]) if listing.group_id == group
+        ] == ["consumer"]
+        assert group not in [listing.group_id for listing in admin.list_groups(types=["classic"])]

@@ -103,43 +103,43 @@ def test_topics_may_only_be_checked(broker: BrokerUnderTest, admin: fencepost.Ad
 
 
 def test_many_topics_grow(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
-    one, other = broker.name("one"), broker.name("other")
-    admin.create_topics([NewTopic(one, 2), NewTopic(other, 2)])
-    admin.create_partitions({one: 5}, validate_only=True)
+    first, second = broker.name("one"), broker.name("other")
+    admin.create_topics([NewTopic(first, 2), NewTopic(second, 2)])
+    admin.create_partitions({first: 5}, validate_only=True)
     with some_fail() as caught:
-        admin.create_partitions({one: 4, other: 1})
-    assert set(caught.value.results) == {one}
-    assert isinstance(caught.value.errors[other], InvalidTopicError)
-    assert [partition.partition for partition in admin.partitions_of([one, other])] == [0, 1, 2, 3, 0, 1]
+        admin.create_partitions({first: 4, second: 1})
+    assert set(caught.value.results) == {first}
+    assert isinstance(caught.value.errors[second], InvalidTopicError)
+    assert [partition.partition for partition in admin.partitions_of([first, second])] == [0, 1, 2, 3, 0, 1]
 
 
 def test_settings_of_many(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
-    one, other = broker.name("one"), broker.name("other")
-    admin.create_topics([NewTopic(one, configs={"cleanup.policy": "delete"}), other])
+    first, second = broker.name("one"), broker.name("other")
+    admin.create_topics([NewTopic(first, configs={"cleanup.policy": "delete"}), second])
     append = ConfigChange("cleanup.policy", "compact", ConfigOperation.APPEND)
-    changes = {ConfigResource(one): [append], ConfigResource(other): [ConfigChange("retention.ms", "99999")]}
+    changes = {ConfigResource(first): [append], ConfigResource(second): [ConfigChange("retention.ms", "99999")]}
     admin.incremental_alter_configs(changes, validate_only=True)
-    assert admin.describe_configs(one)["cleanup.policy"] == "delete"
+    assert admin.describe_configs(first)["cleanup.policy"] == "delete"
     admin.incremental_alter_configs(changes)
-    described = admin.config_entries_of([ConfigResource(one), ConfigResource(other), ConfigResource("1", 4)])
-    assert described[ConfigResource(one)]["cleanup.policy"].value == "delete,compact"
-    assert described[ConfigResource(other)]["retention.ms"].value == "99999"
+    described = admin.config_entries_of([ConfigResource(first), ConfigResource(second), ConfigResource("1", 4)])
+    assert described[ConfigResource(first)]["cleanup.policy"].value == "delete,compact"
+    assert described[ConfigResource(second)]["retention.ms"].value == "99999"
     assert described[ConfigResource("1", 4)]["log.cleaner.enable"].value is not None
     admin.incremental_alter_configs(
         {
-            ConfigResource(one): [ConfigChange("cleanup.policy", "delete", ConfigOperation.SUBTRACT)],
-            ConfigResource(other): [ConfigChange("retention.ms", operation=ConfigOperation.DELETE)],
+            ConfigResource(first): [ConfigChange("cleanup.policy", "delete", ConfigOperation.SUBTRACT)],
+            ConfigResource(second): [ConfigChange("retention.ms", operation=ConfigOperation.DELETE)],
         }
     )
-    assert admin.describe_configs(one)["cleanup.policy"] == "compact"
-    assert admin.describe_configs(other)["retention.ms"] != "99999"
+    assert admin.describe_configs(first)["cleanup.policy"] == "compact"
+    assert admin.describe_configs(second)["retention.ms"] != "99999"
     absent = ConfigResource(broker.name("absent"))
     with some_fail() as caught:
-        admin.incremental_alter_configs({ConfigResource(one): changes[ConfigResource(other)], absent: [append]})
-    assert (list(caught.value.results), list(caught.value.errors)) == ([ConfigResource(one)], [absent])
+        admin.incremental_alter_configs({ConfigResource(first): changes[ConfigResource(second)], absent: [append]})
+    assert (list(caught.value.results), list(caught.value.errors)) == ([ConfigResource(first)], [absent])
     with some_fail() as caught:
-        admin.config_entries_of([ConfigResource(one), absent])
-    assert caught.value.results[ConfigResource(one)]["retention.ms"].value == "99999"
+        admin.config_entries_of([ConfigResource(first), absent])
+    assert caught.value.results[ConfigResource(first)]["retention.ms"].value == "99999"
 
 
 def test_config_resources_are_listed(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:

@@ -32,12 +32,29 @@ def test_records_are_equal_to_those_of_confluent_kafka(broker: BrokerUnderTest, 
         ours = [next(consumer) for _ in range(2)]
         assert consumer.positions() == {TP(topic, 0): fencepost.OffsetAndMetadata(2, "", ours[-1].leader_epoch)}
     assert [
-        (one.topic, one.partition, one.offset, one.key, one.value, one.timestamp_ms, one.leader_epoch) for one in ours
+        (
+            message.topic,
+            message.partition,
+            message.offset,
+            message.key,
+            message.value,
+            message.timestamp_ms,
+            message.leader_epoch,
+        )
+        for message in ours
     ] == [
-        (one.topic(), one.partition(), one.offset(), one.key(), one.value(), one.timestamp()[1], one.leader_epoch())
-        for one in theirs
+        (
+            message.topic(),
+            message.partition(),
+            message.offset(),
+            message.key(),
+            message.value(),
+            message.timestamp()[1],
+            message.leader_epoch(),
+        )
+        for message in theirs
     ]
-    assert [list(one.headers) for one in ours] == [one.headers() or [] for one in theirs]
+    assert [list(message.headers) for message in ours] == [message.headers() or [] for message in theirs]
     assert [record.leader_epoch for record in ours] == [0, 0]
 
 

@@ -140,4 +140,7 @@ async def test_asyncio(broker: BrokerUnderTest) -> None:
             assert sorted(found) == list(range(6))
             await consumer.commit()
         assert news == [("assigned", 2), ("revoked", 2)]
-        assert {one.partition: at.offset for one, at in (await admin.group_offsets(group)).items()} == {0: 3, 1: 3}
+        assert {partition.partition: at.offset for partition, at in (await admin.group_offsets(group)).items()} == {
+            0: 3,
+            1: 3,
+        }

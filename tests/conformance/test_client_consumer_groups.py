@@ -54,8 +54,8 @@ def member(
 
 def hurry(broker: BrokerUnderTest, group: str) -> None:
     """Heartbeats of a KIP-848 group are the broker's to set: every 5 s unless told otherwise."""
-    with fencepost.Admin(broker.bootstrap_servers) as one:
-        one.alter_configs(group, {"consumer.heartbeat.interval.ms": "200"}, resource_type=GROUP_RESOURCE)
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.alter_configs(group, {"consumer.heartbeat.interval.ms": "200"}, resource_type=GROUP_RESOURCE)
 
 
 class Committing(RebalanceListener):
@@ -125,12 +125,12 @@ def test_what_stays_is_read_on_while_the_group_rebalances(
     seen: list[int] = []
 
     def everything() -> bool:
-        seen.extend(int(one.value or b"-1") for consumer in (first, second) for one in consumer.poll(50))
+        seen.extend(int(record.value or b"-1") for consumer in (first, second) for record in consumer.poll(50))
         return len(seen) >= 60
 
     poll_until([], everything)
     assert sorted(seen) == list(range(60, 120)), "nothing twice, nothing lost"
-    assert logs[0].gone() | {one.partition for one in first.assignment()} == set(range(6))
+    assert logs[0].gone() | {partition.partition for partition in first.assignment()} == set(range(6))
 
 
 @pytest.mark.parametrize("settings", PROTOCOLS)
@@ -142,8 +142,8 @@ def test_members_come_and_go(
     admin.create_topic(topic, 6)
     wanted = {**settings, "enable_auto_commit": True}
     consumers = [closing.enter_context(member(broker, group, wanted)) for _ in range(3)]
-    for one in consumers:
-        one.subscribe([topic])
+    for new_member in consumers:
+        new_member.subscribe([topic])
     poll_until(consumers, lambda: shared_out(consumers, 6))
     seen: list[int] = []
     for phase in range(3):
@@ -151,14 +151,14 @@ def test_members_come_and_go(
         left = consumers[phase:]
 
         def enough(left: list[fencepost.Consumer] = left, goal: int = 60 * (phase + 1)) -> bool:
-            seen.extend(int(one.value or b"-1") for consumer in left for one in consumer.poll(50))
+            seen.extend(int(record.value or b"-1") for consumer in left for record in consumer.poll(50))
             return len(seen) >= goal
 
         poll_until([], enough)
         consumers[phase].close()
         if phase < 2:
             rest = consumers[phase + 1 :]
-            seen.extend(int(one.value or b"-1") for one in poll_until(rest, lambda r=rest: shared_out(r, 6)))  # type: ignore[misc]
+            seen.extend(int(record.value or b"-1") for record in poll_until(rest, lambda r=rest: shared_out(r, 6)))  # type: ignore[misc]
     assert sorted(seen) == list(range(180))
 
 
@@ -181,7 +181,7 @@ def test_a_static_member_comes_back_to_what_it_had(
     back.subscribe([topic])
     poll_until([stays, back], lambda: len(back.assignment()) == 2)
     assert back.assignment() == had
-    assert [one for one in rebalances.news[len(reported) :] if one[1]] == []
+    assert [event for event in rebalances.news[len(reported) :] if event[1]] == []
 
 
 def test_a_second_static_member_fences_the_first(
@@ -229,19 +229,19 @@ def test_topics_by_pattern(
 def test_new_partitions_and_another_subscription(
     broker: BrokerUnderTest, admin: fencepost.Admin, closing: ExitStack, settings: dict[str, Any]
 ) -> None:
-    one, other, group = broker.name("t"), broker.name("u"), broker.name("g")
-    admin.create_topic(one, 1)
-    admin.create_topic(other, 1)
+    first, second, group = broker.name("t"), broker.name("u"), broker.name("g")
+    admin.create_topic(first, 1)
+    admin.create_topic(second, 1)
     consumer = closing.enter_context(member(broker, group, {**settings, "metadata_max_age_ms": 300}))
-    consumer.subscribe([one])
-    poll_until([consumer], lambda: consumer.assignment() == [TP(one, 0)])
-    admin.create_partitions(one, 3)
+    consumer.subscribe([first])
+    poll_until([consumer], lambda: consumer.assignment() == [TP(first, 0)])
+    admin.create_partitions(first, 3)
     poll_until([consumer], lambda: len(consumer.assignment()) == 3)
-    consumer.subscribe([other])
-    poll_until([consumer], lambda: consumer.assignment() == [TP(other, 0)])
+    consumer.subscribe([second])
+    poll_until([consumer], lambda: consumer.assignment() == [TP(second, 0)])
     consumer.unsubscribe()
     assert consumer.assignment() == []
-    consumer.subscribe([one, other])
+    consumer.subscribe([first, second])
     poll_until([consumer], lambda: len(consumer.assignment()) == 4)
 
 
@@ -254,7 +254,7 @@ def test_the_same_subscription_again_begins_no_rebalance(
     topic, group = broker.name("again"), broker.name("group")
     admin.create_topic(topic, 2)
     fill(broker, topic, 20, 2)
-    one = closing.enter_context(member(broker, group, settings))
+    consumer = closing.enter_context(member(broker, group, settings))
 
     class SubscribesAgain(RebalanceListener):
         def on_partitions_assigned(self, partitions: list[fencepost.TopicPartition]) -> None:
@@ -262,18 +262,18 @@ def test_the_same_subscription_again_begins_no_rebalance(
 
     def subscribe() -> None:
         if by == "names":
-            one.subscribe([topic, topic], SubscribesAgain())
+            consumer.subscribe([topic, topic], SubscribesAgain())
         else:
-            one.subscribe(re.compile(topic), SubscribesAgain())
+            consumer.subscribe(re.compile(topic), SubscribesAgain())
 
     subscribe()
-    assert sorted(poll_values(one, 20)) == list(range(20))
-    rebalances = one.metrics()["rebalance_total"]
+    assert sorted(poll_values(consumer, 20)) == list(range(20))
+    rebalances = consumer.metrics()["rebalance_total"]
     for _ in range(3):
         subscribe()
-        one.poll(100)
-    assert one.assignment() == [TP(topic, 0), TP(topic, 1)]
-    assert one.metrics()["rebalance_total"] == rebalances
+        consumer.poll(100)
+    assert consumer.assignment() == [TP(topic, 0), TP(topic, 1)]
+    assert consumer.metrics()["rebalance_total"] == rebalances
 
 
 @pytest.mark.parametrize("settings", PROTOCOLS)
@@ -327,11 +327,11 @@ def test_remote_assignors(broker: BrokerUnderTest, admin: fencepost.Admin, closi
     for name, sizes in (("range", [2, 4]), ("uniform", [3, 3])):
         group = broker.name("g")
         pair = [closing.enter_context(member(broker, group, {**REMOTE, "group_remote_assignor": name})) for _ in "ab"]
-        for one in pair:
-            one.subscribe(topics)
+        for consumer in pair:
+            consumer.subscribe(topics)
 
         def settled(pair: list[fencepost.Consumer] = pair, sizes: list[int] = sizes) -> bool:
-            return sorted(len(one.assignment()) for one in pair) == sizes
+            return sorted(len(consumer.assignment()) for consumer in pair) == sizes
 
         poll_until(pair, settled)
     wrong = closing.enter_context(member(broker, broker.name("g"), {**REMOTE, "group_remote_assignor": "nobody"}))
@@ -343,7 +343,7 @@ def test_remote_assignors(broker: BrokerUnderTest, admin: fencepost.Admin, closi
 # --- strangers in the group ---
 
 
-class Stranger:
+class ConfluentMember:
     """A confluent-kafka consumer that polls in a thread of its own."""
 
     def __init__(self, broker: BrokerUnderTest, group: str, topic: str, settings: dict[str, Any]) -> None:
@@ -368,7 +368,9 @@ class Stranger:
     def _run(self) -> None:
         while not self._stop.is_set():
             message = self._consumer.poll(0.05)
-            self.owned = {one.partition for one in self._consumer.assignment()}  # not from another thread: it may hang
+            self.owned = {
+                partition.partition for partition in self._consumer.assignment()
+            }  # not from another thread: it may hang
             if message is None:
                 continue
             if message.error():
@@ -406,27 +408,27 @@ def test_a_group_with_librdkafka(
     topic, group = broker.name("t"), broker.name("g")
     admin.create_topic(topic, 4)
     if not we_come_first:
-        stranger = closing.enter_context(Stranger(broker, group, topic, theirs))
+        confluent_member = closing.enter_context(ConfluentMember(broker, group, topic, theirs))
         deadline = time.monotonic() + 120
-        while len(stranger.owned) < 4:
-            assert time.monotonic() < deadline, stranger.failure
+        while len(confluent_member.owned) < 4:
+            assert time.monotonic() < deadline, confluent_member.failure
             time.sleep(0.05)
     us = closing.enter_context(member(broker, group, {**ours, "enable_auto_commit": True}))
     us.subscribe([topic])
     if we_come_first:
         poll_until([us], lambda: len(us.assignment()) == 4)
-        stranger = closing.enter_context(Stranger(broker, group, topic, theirs))
+        confluent_member = closing.enter_context(ConfluentMember(broker, group, topic, theirs))
 
     def shared() -> bool:
-        mine = {one.partition for one in us.assignment()}
-        return len(mine) == len(stranger.owned) == 2 and mine | stranger.owned == set(range(4))
+        mine = {partition.partition for partition in us.assignment()}
+        return len(mine) == len(confluent_member.owned) == 2 and mine | confluent_member.owned == set(range(4))
 
     poll_until([us], shared)
     fill(broker, topic, 40, 4)
-    seen = [int(one.value or b"-1") for one in poll_until([us], lambda: len(stranger.seen) >= 20)]
+    seen = [int(record.value or b"-1") for record in poll_until([us], lambda: len(confluent_member.seen) >= 20)]
     seen += poll_values(us, 20 - len(seen))
-    assert sorted(seen + stranger.seen) == list(range(40))
+    assert sorted(seen + confluent_member.seen) == list(range(40))
     us.close()
     fill(broker, topic, 40, 4, first=40)
-    poll_until([], lambda: len(set(stranger.seen)) >= 60 and not time.sleep(0.01))  # type: ignore[func-returns-value]
-    assert sorted({*seen, *stranger.seen}) == list(range(80))
+    poll_until([], lambda: len(set(confluent_member.seen)) >= 60 and not time.sleep(0.01))  # type: ignore[func-returns-value]
+    assert sorted({*seen, *confluent_member.seen}) == list(range(80))

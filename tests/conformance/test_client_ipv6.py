@@ -11,8 +11,8 @@ import fencepost
 
 def _has_ipv6() -> bool:
     try:
-        with socket.socket(socket.AF_INET6) as one:
-            one.bind(("::1", 0))
+        with socket.socket(socket.AF_INET6) as sock:
+            sock.bind(("::1", 0))
     except OSError:
         return False
     return True

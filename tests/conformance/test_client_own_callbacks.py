@@ -195,17 +195,17 @@ def test_close_in_the_callback(broker: BrokerUnderTest, case: tuple[type[Any], d
     kind, more = case
     clients: list[Any] = []
     closed = threading.Event()
-    made = threading.Event()
+    created = threading.Event()
     calls: list[object] = []
 
     def close(metrics: Mapping[str, float]) -> None:
         calls.append(metrics)
-        made.wait()
+        created.wait()
         clients[0].close()
         closed.set()
 
     clients.append(kind(broker.bootstrap_servers, on_statistics=close, statistics_interval_ms=10, **more))
-    made.set()
+    created.set()
     assert closed.wait(60)
     assert clients[0].closed
     clients[0].close()

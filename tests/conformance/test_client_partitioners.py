@@ -50,11 +50,11 @@ def test_keys_go_where_librdkafka_sends_them(servers: str, partitioner: str) -> 
     assert len(set(expected)) == PARTITIONS
     with fencepost.Producer(servers, partitioner=partitioner) as producer:
         sent = [producer.send("t", b"v", key=key) for key in KEYS]
-        assert [one.result(120).partition for one in sent] == expected
+        assert [future.result(120).partition for future in sent] == expected
         table = pa.table({"key": pa.array(KEYS, pa.binary()), "value": pa.array([b"v"] * len(KEYS), pa.binary())})
         appended = producer.send_arrow("t", table).result(120)
     counted = {partition: expected.count(partition) for partition in range(PARTITIONS)}
-    assert {one.partition: one.records for one in appended} == counted
+    assert {run.partition: run.records for run in appended} == counted
 
 
 @pytest.mark.parametrize("partitioner", ["murmur2", "consistent", "fnv1a"])
@@ -62,9 +62,9 @@ def test_records_without_keys_go_where_librdkafka_sends_them(servers: str, parti
     expected = librdkafkas(servers, partitioner, NO_KEYS)
     with fencepost.Producer(servers, partitioner=partitioner) as producer:
         sent = [producer.send("t", b"v", key=key) for key in NO_KEYS]
-        assert [one.result(120).partition for one in sent] == expected
+        assert [future.result(120).partition for future in sent] == expected
         sent = [producer.send("t", b"v", key=key) for key in (*NO_KEYS, KEYS[0])]  # some without, in one batch
-        assert [one.result(120).partition for one in sent[:2]] == expected
+        assert [future.result(120).partition for future in sent[:2]] == expected
         (alone,) = producer.send_arrow("t", pa.table({"value": pa.array([b"v"], pa.binary())})).result(120)
         assert alone.partition == expected[0]
         table = pa.table({"key": pa.array([None], pa.binary()), "value": pa.array([b"v"], pa.binary())})
@@ -75,7 +75,7 @@ def test_records_without_keys_go_where_librdkafka_sends_them(servers: str, parti
 def test_random_ignores_keys(servers: str) -> None:
     with fencepost.Producer(servers, partitioner="random") as producer:
         sent = [producer.send("t", b"v", key=key) for key in KEYS]
-        assert len({one.result(120).partition for one in sent}) == 1, "one sticky partition for so few bytes"
+        assert len({future.result(120).partition for future in sent}) == 1, "one sticky partition for so few bytes"
 
 
 def test_partitioners_of_other_clients() -> None:
@@ -97,7 +97,7 @@ def test_a_function_may_choose(servers: str) -> None:
 
     with fencepost.Producer(servers, partitioner=by_value) as producer:
         sent = [producer.send("t", b"3"), producer.send("t", b"5", key=b"k"), producer.send("t", b"5", partition=1)]
-        assert [one.result(120).partition for one in sent] == [3, 5, 1]
+        assert [future.result(120).partition for future in sent] == [3, 5, 1]
         assert asked == [("t", None, b"3", PARTITIONS), ("t", b"k", b"5", PARTITIONS)]
         assert producer.send("t", b"any").result(120).partition in range(PARTITIONS)
         with pytest.raises(ProduceFailedError, match="partition 99"):
@@ -120,7 +120,7 @@ def test_a_function_that_fails_rejects_the_record(servers: str) -> None:
 def test_keys_may_be_ignored(servers: str) -> None:
     with fencepost.Producer(servers, partitioner_ignore_keys=True) as producer:
         sent = [producer.send("t", b"v", key=key) for key in KEYS]
-        assert len({one.result(120).partition for one in sent}) == 1, "one sticky partition for so few bytes"
+        assert len({future.result(120).partition for future in sent}) == 1, "one sticky partition for so few bytes"
 
 
 def test_an_unknown_partitioner() -> None:

@@ -51,8 +51,8 @@ def read_all(
         topic_partitions = [TP(topic, number) for number in range(partitions)]
         wait_for_markers(admin, topic_partitions)
         ends = admin.list_offsets(dict.fromkeys(topic_partitions, -1), isolation=level)
-        for one, at in sorted(ends.items()):
-            for fetched in consumer.fetch_range(one.topic, one.partition, 0, at.offset, timeout_ms=5000):
+        for partition, at in sorted(ends.items()):
+            for fetched in consumer.fetch_range(partition.topic, partition.partition, 0, at.offset, timeout_ms=5000):
                 found += [value for value in fetched.columns.values() if value is not None]
     return found
 
@@ -72,7 +72,7 @@ def test_records_arrive_with_key_headers_timestamp(broker: BrokerUnderTest, admi
         consumer.assign([TP(topic, at.partition)])
         consumer.seek_to_beginning()
         records = consumer.poll(5000)
-        assert [(one.key, one.value, one.offset) for one in records] == [(b"k", b"v", 0), (b"k", None, 1)]
+        assert [(record.key, record.value, record.offset) for record in records] == [(b"k", b"v", 0), (b"k", None, 1)]
         assert list(records[0].headers) == [("a", b"1"), ("b", None)]
         assert (records[0].timestamp_ms, list(records[1].headers)) == (1234, [])
 
@@ -92,7 +92,9 @@ def test_keyed_records_keep_their_order_per_partition(broker: BrokerUnderTest, a
     with fencepost.Producer(broker.bootstrap_servers, batch_size=2_000, linger_ms=1) as producer:
         sent = [producer.send(topic, b"%d" % number, key=b"%d" % (number % 13)) for number in range(3000)]
         producer.flush()
-        wrong = [n for n, one in enumerate(sent) if one.result(0).partition != partition_for_key(b"%d" % (n % 13), 4)]
+        wrong = [
+            n for n, future in enumerate(sent) if future.result(0).partition != partition_for_key(b"%d" % (n % 13), 4)
+        ]
         assert wrong == []
     found = read_all(broker, topic, 4)
     assert sorted(map(int, found)) == list(range(3000))
@@ -108,7 +110,7 @@ def test_nothing_passes_the_first_batch_of_a_new_partition(broker: BrokerUnderTe
         with fencepost.Producer(broker.bootstrap_servers, batch_size=500, linger_ms=0) as producer:
             sent = [producer.send(topic, b"%d" % number, partition=number % 4) for number in range(400)]
             producer.flush()
-            assert [one.exception(0) for one in sent] == [None] * 400
+            assert [future.exception(0) for future in sent] == [None] * 400
         found = [int(value) for value in read_all(broker, topic, 4)]
         assert sorted(found) == list(range(400))
         for partition in range(4):
@@ -122,13 +124,13 @@ def test_arrow_rows(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     table = pa.table({"value": [b"%d" % number for number in range(1000)], "key": pa.array(keys, pa.binary())})
     with fencepost.Producer(broker.bootstrap_servers) as producer:
         runs = producer.send_arrow(topic, table).result(120)
-        assert sum(one.records for one in runs) == 1000
-        assert {one.partition for one in runs} == {0, 1, 2}
+        assert sum(run.records for run in runs) == 1000
+        assert {run.partition for run in runs} == {0, 1, 2}
         both = pa.table({"topic": [topic, other, topic], "value": ["a", "b", "c"], "partition": [1, 0, 1]})
         producer.send_arrow(None, both).result(120)
     values = read_all(broker, topic, 3)
-    assert sorted(map(int, [one for one in values if one not in (b"a", b"c")])) == list(range(1000))
-    assert [one for one in values if one in (b"a", b"c")] == [b"a", b"c"]
+    assert sorted(map(int, [value for value in values if value not in (b"a", b"c")])) == list(range(1000))
+    assert [value for value in values if value in (b"a", b"c")] == [b"a", b"c"]
     assert read_all(broker, other) == [b"b"]
     with fencepost.Consumer(broker.bootstrap_servers) as consumer:
         consumer.assign([TP(topic, number) for number in range(3)])
@@ -223,7 +225,7 @@ def test_asyncio(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
             await producer.init_transactions()
             async with producer.transaction():
                 sent = [await producer.send(topic, b"%d" % number) for number in range(10)]
-            assert [(await one).offset for one in sent] == list(range(10))
+            assert [(await future).offset for future in sent] == list(range(10))
             with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the block is what is tested)
                 async with producer.transaction():
                     await producer.send(topic, b"lost")

@@ -61,7 +61,7 @@ def send_in_flight(producer: fencepost.Producer, topic: str, values: list[bytes]
 
 def unknown_of(sent: list[Any]) -> list[bool]:
     """Of each purged record, if it may be in the log. Raises AssertionError if one is not purged."""
-    errors = [one.exception(0) for one in sent]
+    errors = [future.exception(0) for future in sent]
     assert {type(error.__cause__) for error in errors} <= {RecordPurgedError}
     return [error.outcome_unknown for error in errors]
 
@@ -85,7 +85,7 @@ def test_records_after_a_purge_arrive_once_and_in_order(killable: Killed, idempo
             assert {True, False} == set(unknown)
             after = [producer.send(topic, value) for value in numbers(2_000, 3_000)]
         producer.flush()
-        assert [one.exception(0) for one in after] == [None] * 1_000
+        assert [future.exception(0) for future in after] == [None] * 1_000
         epoch = producer.producer_epoch
     found = values_of(broker, topic)
     in_flight = unknown.count(True)
@@ -192,9 +192,9 @@ def test_with_asyncio(broker: BrokerUnderTest) -> None:
         async with fencepost.AsyncProducer(broker.bootstrap_servers, linger_ms=60_000) as producer:
             deliveries = [await producer.send(topic, value) for value in numbers(0, 10)]
             assert producer.purge() == 10
-            for one in deliveries:
+            for future in deliveries:
                 with pytest.raises(ProduceFailedError, match="purged in the queue") as raised:
-                    await one
+                    await future
                 assert not raised.value.outcome_unknown
             await producer.send(topic, b"after")
             await producer.flush()

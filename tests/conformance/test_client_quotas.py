@@ -45,17 +45,17 @@ def described(client: RawClient, kind: str, name: str) -> list[dict[str, float]]
 def test_quotas_are_set_told_and_removed(broker: BrokerUnderTest, client: RawClient) -> None:
     name = broker.name("quota")
 
-    def is_told(*expected: dict[str, float]) -> None:
+    def is_described(*expected: dict[str, float]) -> None:
         until(lambda: described(client, "user", name) == list(expected))
 
     assert alter(client, [("user", name)], ("producer_byte_rate", 5000.0), only_check=True) == (0, "")
     assert described(client, "user", name) == []
     assert alter(client, [("user", name)], ("producer_byte_rate", 5000.0), ("request_percentage", 12.5)) == (0, "")
-    is_told({"producer_byte_rate": 5000.0, "request_percentage": 12.5})
+    is_described({"producer_byte_rate": 5000.0, "request_percentage": 12.5})
     assert alter(client, [("user", name)], ("producer_byte_rate", None)) == (0, "")
-    is_told({"request_percentage": 12.5})
+    is_described({"request_percentage": 12.5})
     assert alter(client, [("user", name)], ("request_percentage", None)) == (0, "")
-    is_told()
+    is_described()
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def roundtrip(address: str, topic: str, **settings: Any) -> None:
         deadline = time.monotonic() + 120
         while not (records := consumer.poll(1000)):
             assert time.monotonic() < deadline
-        assert [(one.key, one.value) for one in records] == [(b"k", b"v")]
+        assert [(record.key, record.value) for record in records] == [(b"k", b"v")]
 
 
 def ask(address: str, **settings: Any) -> list[str]:
@@ -198,7 +198,7 @@ def test_every_command_gets_in_by_a_file_and_the_environment(
     assert {row["lag"] for row in run.json("groups", "describe", "by-command")["partitions"]} == {0}
     run("configs", "alter", "topic", "by-command", "--set", "retention.ms=-1")
     assert "retention.ms" in run("configs", "describe", "topic", "by-command")
-    assert {one["user"] for one in run.json("users", "list")} == {USER}
+    assert {user["user"] for user in run.json("users", "list")} == {USER}
     assert "by-command" in run("transactions", "list", "--all")
     assert run.json("transactions", "find-hanging") == []
     assert run.json("spark", "sinks") == []
@@ -338,9 +338,9 @@ def test_an_untrusted_an_expired_and_a_foreign_certificate(
     kafka: ApacheKafka, authority: Authority, tmp_path: Path, ask: Ask
 ) -> None:
     trust = {"security_protocol": "SSL", "ssl_truststore_location": str(authority.path)}
-    stranger = Authority(tmp_path, "Another Authority")
+    foreign_authority = Authority(tmp_path, "Another Authority")
     with pytest.raises(AuthenticationError, match="certificate is not accepted"):
-        ask(kafka.address_of("TLS"), security_protocol="SSL", ssl_truststore_location=str(stranger.path))
+        ask(kafka.address_of("TLS"), security_protocol="SSL", ssl_truststore_location=str(foreign_authority.path))
     with pytest.raises(AuthenticationError, match="certificate has expired"):
         ask(kafka.address_of("EXPIRED"), **trust)
     with pytest.raises(AuthenticationError, match="IP address mismatch"):

@@ -46,7 +46,7 @@ class Serving:
         if isinstance(self.running, TelemetryKafka):
             return [push.points for push in self.running.pushes() if push.instance_id == instance_id]
         seen = self.running.metrics().pushing_clients
-        return [list(one.points) for one in seen if one.client["client_instance_id"] == instance_id]
+        return [list(client.points) for client in seen if client.client["client_instance_id"] == instance_id]
 
     def has_pushed(self, instance_id: str) -> bool:
         return self.points(instance_id) != []

@@ -35,8 +35,8 @@ def put(broker: BrokerUnderTest, topic: str, count: int, **more: Any) -> None:
 
 def test_topics(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) -> None:
     topic = broker.name("t")
-    made = run("topics", "create", topic, "-p", "2", "--config", "retention.ms=-1")
-    assert made == f"created {topic}\n"
+    output = run("topics", "create", topic, "-p", "2", "--config", "retention.ms=-1")
+    assert output == f"created {topic}\n"
     assert admin.describe_configs(topic)["retention.ms"] == "-1"
     run("topics", "create", topic, status=1)
     assert "TOPIC_ALREADY_EXISTS" in run.error
@@ -47,7 +47,7 @@ def test_topics(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
     put(broker, topic, 3)
     assert run("topics", "alter", topic, "-p", "3") == f"{topic} has 3 partitions\n"
     (described,) = run.json("topics", "describe", topic)
-    assert [one["partition"] for one in described["partitions"]] == [0, 1, 2]
+    assert [partition["partition"] for partition in described["partitions"]] == [0, 1, 2]
     first = {"partition": 0, "leader": 1, "replicas": [1], "in_sync": [1], "begin": 0, "stable": 3, "end": 3}
     assert described["partitions"][0] == first
     assert f"{topic}  0          1       1         1        0      3       3" in run("topics", "describe", topic)
@@ -102,20 +102,22 @@ def test_configs(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin)
     run("configs", "alter", "topic", topic, "--set", "retention.ms=123456", "--set", "cleanup.policy=compact")
     run("configs", "alter", "topic", topic, "--unset", "cleanup.policy")
     shown = run.json("configs", "describe", "topic", topic)
-    assert [(one["name"], one["value"]) for one in shown if one["source"] == "TOPIC"] == [("retention.ms", "123456")]
+    assert [(entry["name"], entry["value"]) for entry in shown if entry["source"] == "TOPIC"] == [
+        ("retention.ms", "123456")
+    ]
     assert ["retention.ms", "123456", "TOPIC"] in map(
         str.split, run("configs", "describe", "topic", topic).splitlines()
     )
-    every = {one["name"] for one in run.json("configs", "describe", "topic", topic, "--all")}
-    assert {"cleanup.policy", "segment.bytes"} <= every - {one["name"] for one in shown}
+    every = {entry["name"] for entry in run.json("configs", "describe", "topic", topic, "--all")}
+    assert {"cleanup.policy", "segment.bytes"} <= every - {entry["name"] for entry in shown}
     run("configs", "alter", "topic", topic, "--set", "cleanup.policy=")
     shown = run.json("configs", "describe", "topic", topic)
-    assert ("cleanup.policy", "") in [(one["name"], one["value"]) for one in shown]
+    assert ("cleanup.policy", "") in [(entry["name"], entry["value"]) for entry in shown]
     run("configs", "alter", "topic", topic, "--set", "no.such.setting=1", status=1)
     run("configs", "alter", "topic", topic, "--set", "retention.ms=9", "--unset", "retention.ms", status=2)
     run("configs", "alter", "topic", topic, status=2)
     run("configs", "describe", "broker", "first", status=2)
-    assert {one["name"] for one in run.json("configs", "describe", "broker", "1", "--all")} >= {"log.retention.ms"}
+    assert {entry["name"] for entry in run.json("configs", "describe", "broker", "1", "--all")} >= {"log.retention.ms"}
 
 
 def test_groups(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) -> None:
@@ -136,7 +138,7 @@ def test_groups(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
         assert member["assigned"] == [f"{topic}-0", f"{topic}-1"]
         assert f"{group}: classic, Stable, 1 member" in run("groups", "describe", group, "--members")
         assert {"group": group, "type": "classic", "state": "Stable"} in [
-            {**one, "type": one["type"].lower()} for one in run.json("groups", "list")
+            {**row, "type": row["type"].lower()} for row in run.json("groups", "list")
         ]
         run("groups", "reset-offsets", group, "--to", "beginning", "--yes", status=1)
         assert "has members" in run.error
@@ -168,7 +170,7 @@ def test_groups(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
     assert nobody in run.error
     run("groups", "delete", group, nobody, "--yes", status=1)
     assert run("groups", "delete", group, "--yes") == f"deleted {group}\n"
-    assert group not in [one.group_id for one in admin.list_groups()]
+    assert group not in [listing.group_id for listing in admin.list_groups()]
 
 
 def polled(consumer: fencepost.ShareConsumer) -> list[fencepost.SharedRecord]:
@@ -226,7 +228,7 @@ def test_names_of_others_do_nothing_to_a_terminal(
         producer.init_transactions()
         assert run("transactions", "describe", name).startswith(f"{shown}\n  state: ")
         assert f"\n{shown}  " in run("transactions", "list", "--all")
-    assert name in [one["group"] for one in run.json("groups", "list")]
+    assert name in [row["group"] for row in run.json("groups", "list")]
 
 
 def partitions_of(admin: fencepost.Admin) -> int:

@@ -51,7 +51,7 @@ def records_of(broker: BrokerUnderTest, topic: str, partition: int) -> list[fenc
     with fencepost.Consumer(broker.bootstrap_servers) as consumer:
         topic_partition = TP(topic, partition)
         end = consumer.offsets_for({topic_partition: LATEST})[topic_partition].offset
-        return [one for piece in consumer.fetch_range(topic, partition, 0, end) for one in to_records(piece)]
+        return [record for piece in consumer.fetch_range(topic, partition, 0, end) for record in to_records(piece)]
 
 
 def written(broker: BrokerUnderTest, topic: str) -> list[tuple[Any, ...]]:
@@ -68,7 +68,7 @@ def written(broker: BrokerUnderTest, topic: str) -> list[tuple[Any, ...]]:
 
 
 def rows_of(records: list[fencepost.Record]) -> list[tuple[Any, ...]]:
-    return [(one.offset, one.timestamp_ms, one.key, one.value, list(one.headers)) for one in records]
+    return [(record.offset, record.timestamp_ms, record.key, record.value, list(record.headers)) for record in records]
 
 
 def test_records_come_out_as_they_are(broker: BrokerUnderTest, run: Commands, topic: str, feed: Feed) -> None:
@@ -231,8 +231,8 @@ def test_open_transactions(broker: BrokerUnderTest, run: Commands, topic: str) -
 def test_lines_of_text(broker: BrokerUnderTest, run: Commands, topic: str, feed: Feed) -> None:
     feed(b"one\n\xff\n\nno end")
     run("produce", topic, "-X", "partitioner=murmur2_random")
-    found = [one for number in (0, 1) for one in records_of(broker, topic, number)]
-    assert sorted(one.value or b"" for one in found) == [b"", b"no end", b"one", b"\xff"]
+    found = [record for number in (0, 1) for record in records_of(broker, topic, number)]
+    assert sorted(record.value or b"" for record in found) == [b"", b"no end", b"one", b"\xff"]
     feed(b"k=v=w\n")
     run("produce", topic, "--key-separator", "=")
     feed(b"k=v\nnothing\n")
@@ -265,7 +265,7 @@ def test_of_a_transaction_nothing_is_written_when_a_line_is_none(
     run("produce", topic, "--json", "--transactional-id", topic, status=1)
     assert "line 2: " in run.error
     assert f"0 records written to {topic}" in run.error
-    assert [one for number in (0, 1) for one in records_of(broker, topic, number)] == []
+    assert [record for number in (0, 1) for record in records_of(broker, topic, number)] == []
 
 
 def test_a_whole_transaction(broker: BrokerUnderTest, run: Commands, topic: str, feed: Feed) -> None:

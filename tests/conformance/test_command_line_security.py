@@ -90,7 +90,9 @@ def test_users(world: Secured, run: Commands, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("sys.stdin", io.StringIO("another\n"))
     run("users", "set-password", user, "--mechanism", "SCRAM-SHA-256", "--password-file", "-")
     both = [{"mechanism": "SCRAM-SHA-256", "iterations": 4096}, {"mechanism": "SCRAM-SHA-512", "iterations": 5000}]
-    assert [one for one in run.json("users", "list") if one["user"] == user] == [{"user": user, **one} for one in both]
+    assert [row for row in run.json("users", "list") if row["user"] == user] == [
+        {"user": user, **mechanism} for mechanism in both
+    ]
     login = fencepost.Admin(
         world.bootstrap_servers,
         security_protocol="SASL_PLAINTEXT",

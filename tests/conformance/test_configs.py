@@ -86,18 +86,18 @@ def test_a_new_topic_has_kafka_s_settings(broker: BrokerUnderTest, client: RawCl
     assert found.keys() == known - (SINCE_4_4 if broker.is_before(4, 4) else set())
     for key, each in found.items():
         expected = TOPIC_SETTINGS[key]
-        is_kept = key == "retention.ms"  # the brokers of the tests keep records of any time
-        value = "-1" if is_kept else expected.default
+        is_unlimited = key == "retention.ms"  # the brokers of the tests keep records of any time
+        value = "-1" if is_unlimited else expected.default
         assert (each.value, each.config_type) == (value, expected.kind), key
         assert (each.read_only, each.is_sensitive) == (False, False), key
         synonyms = [synonym.name for synonym in each.synonyms if synonym.source == 5]
         default = BROKER_SETTINGS[expected.broker_key].default if expected.broker_key else None
         # Once log.retention.ms is set, Kafka lists log.retention.hours behind it, which does not count then.
-        without_effect = ["log.retention.hours"] if is_kept and not broker.is_ours else []
+        without_effect = ["log.retention.hours"] if is_unlimited and not broker.is_ours else []
         assert synonyms == (without_effect if default is None else [expected.broker_key]), key
         # Kafka has set min.insync.replicas for the whole cluster when it was formed.
         is_of_cluster = key == "min.insync.replicas" and not broker.is_ours
-        assert each.config_source == (4 if is_kept else 3 if is_of_cluster else 5), key
+        assert each.config_source == (4 if is_unlimited else 3 if is_of_cluster else 5), key
 
 
 def test_the_broker_s_settings_are_of_kafka_s_type_and_as_changeable(

@@ -178,18 +178,18 @@ def test_values(kind: str) -> None:
     attributes += [(name, "x") for name in ("topic", "metadata", "error", "leader_epoch", "other")]
     seen = []
     for module in (confluent_kafka, ours):
-        made = getattr(module, kind)
+        constructor = getattr(module, kind)
         found: list[Any] = []
         for given in arguments[kind]:
             try:
-                found.append(repr(made(*given)) if kind == "TopicPartition" else made(*given).code())
+                found.append(repr(constructor(*given)) if kind == "TopicPartition" else constructor(*given).code())
             except (TypeError, OverflowError) as error:
                 found.append(type(error).__name__)
         for name, value in attributes if kind == "TopicPartition" else ():
-            one = made("t", 1)
+            instance = constructor("t", 1)
             try:
-                setattr(one, name, value)
-                found.append(getattr(one, name))
+                setattr(instance, name, value)
+                found.append(getattr(instance, name))
             except (AttributeError, TypeError) as error:
                 found.append(type(error).__name__)
         seen.append(found)

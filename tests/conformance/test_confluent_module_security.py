@@ -48,7 +48,7 @@ def each(
 ) -> list[Any]:
     """The outcome of each future, or the error of the call."""
     found: list[Any] = outcome(
-        kit, call, lambda futures: [outcome(kit, partial(one.result, WAIT_S), show) for one in futures.values()]
+        kit, call, lambda futures: [outcome(kit, partial(future.result, WAIT_S), show) for future in futures.values()]
     )
     return found
 
@@ -91,7 +91,7 @@ def test_acls(authorizing: BrokerUnderTest) -> None:
         of_user = api.AclBindingFilter("topic", topic, "literal", "User:a", None, "any", "any")
 
         def shown(bindings: Any) -> Any:
-            return [repr(one).replace(topic, "t") for one in sorted(bindings)]
+            return [repr(binding).replace(topic, "t") for binding in sorted(bindings)]
 
         created = [
             each(kit, lambda: own.create_acls([read, write, nobody])),
@@ -114,7 +114,7 @@ def test_acls(authorizing: BrokerUnderTest) -> None:
     assert created[0][2][0] != "NO_ERROR"
     assert created[1] == [None]
     assert len(found) == 2
-    assert [len(one) for one in deleted[0]] == [1, 2]
+    assert [len(matches) for matches in deleted[0]] == [1, 2]
     assert deleted[1] == [[]]
     assert closed == ["RuntimeError", "RuntimeError"]
 
@@ -148,13 +148,15 @@ def test_scram_credentials(authorizing: BrokerUnderTest) -> None:
         )
 
         def shown(found: Any) -> Any:
-            return found.user, sorted((one.mechanism.name, one.iterations) for one in found.scram_credential_infos)
+            return found.user, sorted((info.mechanism.name, info.iterations) for info in found.scram_credential_infos)
 
         def altered(*changes: Any) -> Any:
             return outcome(
                 kit,
                 lambda: own.alter_user_scram_credentials(list(changes)),
-                lambda futures: {name: outcome(kit, partial(one.result, WAIT_S)) for name, one in futures.items()},
+                lambda futures: {
+                    name: outcome(kit, partial(future.result, WAIT_S)) for name, future in futures.items()
+                },
             )
 
         def described(*users: str) -> Any:
@@ -229,7 +231,8 @@ def test_elections(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
         def elected(kind: Any, partitions: Any) -> Any:
             def shown(found: Any) -> Any:
                 return sorted(
-                    (one.topic, one.partition, None if error is None else error.name()) for one, error in found.items()
+                    (partition.topic, partition.partition, None if error is None else error.name())
+                    for partition, error in found.items()
                 )
 
             return outcome(kit, lambda: own.elect_leaders(kind, partitions).result(WAIT_S), shown)

@@ -248,8 +248,10 @@ def test_builders(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
 
         producer_class = kit.module.SerializingProducer
         ready = {"value.serializer": Plain()}
-        with producer_class(kit.settings() | {"own.setting": 1, "key.serializer.builder": Builder()} | ready) as made:
-            made.produce(kit.topic("t"), key="k", value="v")
+        with producer_class(
+            kit.settings() | {"own.setting": 1, "key.serializer.builder": Builder()} | ready
+        ) as producer:
+            producer.produce(kit.topic("t"), key="k", value="v")
         return (
             calls,
             raw(broker, kit.name("t"), 1),
@@ -268,8 +270,8 @@ def test_builders(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("place", ["prefix", "headers"])
-def test_schema_registry(broker: BrokerUnderTest, admin: fencepost.Admin, kind: str, place: str) -> None:
+@pytest.mark.parametrize("id_location", ["prefix", "headers"])
+def test_schema_registry(broker: BrokerUnderTest, admin: fencepost.Admin, kind: str, id_location: str) -> None:
     def program(kit: Kit) -> Any:
         with schema_registry() as url:
             return against(kit, url)
@@ -281,7 +283,7 @@ def test_schema_registry(broker: BrokerUnderTest, admin: fencepost.Admin, kind: 
         name = KINDS[kind]
         write_id = {"prefix": registry.prefix_schema_id_serializer, "headers": registry.header_schema_id_serializer}
         settings = {
-            "schema.id.serializer": write_id[place],
+            "schema.id.serializer": write_id[id_location],
             "subject.name.strategy": registry.topic_record_subject_name_strategy,
         }
         if kind == "avro":
@@ -325,7 +327,7 @@ def test_schema_registry(broker: BrokerUnderTest, admin: fencepost.Admin, kind: 
 
     (_, value, data, headers), wrong, broken, (direct, nothing), schema, *_ = both(broker, admin, program)
     assert value == ([["item", "a pot of tea"]] if kind == "avro" else VALUE_OF[kind])
-    if place == "prefix":
+    if id_location == "prefix":
         assert data[:5] == b"\0\0\0\0\1"
     else:
         assert headers == [["__value_schema_id", b"\1" + UUID(int=1).bytes + INDEX_OF_MESSAGE[kind]]]

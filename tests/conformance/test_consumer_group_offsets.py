@@ -55,10 +55,10 @@ def test_an_old_epoch_commits_what_the_member_has_had_since(broker: BrokerUnderT
     first.until(lambda: len(second.owned) == 2, second)
     first.until(lambda: stable(client, first.group), second)
     assert first.epoch > old
-    kept = min(index for _, index in first.owned)
+    retained = min(index for _, index in first.owned)
     lost = min(index for _, index in before - first.owned)
-    assert commit_as(first, topic, kept, 1, old) == 0
-    assert commit_as(first, topic, kept, 1, old - 1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit_as(first, topic, retained, 1, old) == 0
+    assert commit_as(first, topic, retained, 1, old - 1) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit_as(first, topic, lost, 1, old) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit_as(first, topic, lost, 1, first.epoch) == 0  # its own epoch is not checked further
 

@@ -51,7 +51,9 @@ def test_a_member_gets_everything_and_is_shown(broker: BrokerUnderTest, client: 
     assert shown.client_id == "raw" and shown.client_host == "/127.0.0.1"
     assert shown.assignment is not None and shown.target_assignment is not None
     for has in (shown.assignment, shown.target_assignment):
-        assert [(one.topic_name, sorted(one.partitions)) for one in has.topic_partitions] == [(topic, [0, 1, 2, 3])]
+        assert [(entry.topic_name, sorted(entry.partitions)) for entry in has.topic_partitions] == [
+            (topic, [0, 1, 2, 3])
+        ]
 
 
 def test_a_heartbeat_that_changes_nothing_is_answered_without_an_assignment(
@@ -63,20 +65,20 @@ def test_a_heartbeat_that_changes_nothing_is_answered_without_an_assignment(
     assert (answer.member_epoch, answer.assignment, answer.member_id) == (member.epoch, None, member.member_id)
     assert answer.heartbeat_interval_ms == 5_000
     full = member.beat(rebalance_timeout_ms=60_000, subscribed_topic_names=member.topics)
-    assert full.assignment is not None and member.told == member.owned
+    assert full.assignment is not None and member.assigned == member.owned
 
 
 def test_partitions_are_given_back_before_somebody_else_gets_them(broker: BrokerUnderTest, client: RawClient) -> None:
     first, topic = alone(broker, client)
     second = RawMember(client, first.group, [topic])
-    until(lambda: len(first.told) == 2, first.beat, second.beat)
-    assert not second.told
+    until(lambda: len(first.assigned) == 2, first.beat, second.beat)
+    assert not second.assigned
     epoch = first.epoch
     first.beat()  # it still says that it has all four
-    assert first.epoch == epoch and len(first.told) == 2
+    assert first.epoch == epoch and len(first.assigned) == 2
     for _ in range(3):
         second.beat()
-        assert not second.told
+        assert not second.assigned
     assert describe(client, first.group).group_state == "Reconciling"
     first.take()
     first.until(lambda: len(second.owned) == 2, second)
@@ -128,8 +130,8 @@ def test_uniform_is_even_where_subscriptions_differ(broker: BrokerUnderTest, cli
     wide, narrow = client.create_topic(broker.name("t"), 4), client.create_topic(broker.name("t"), 2)
     group = broker.name("g")
     both = RawMember(client, group, [wide, narrow])
-    one = RawMember(client, group, [wide])
-    both.until(lambda: (len(both.owned), len(one.owned)) == (3, 3), one)
+    wide_only = RawMember(client, group, [wide])
+    both.until(lambda: (len(both.owned), len(wide_only.owned)) == (3, 3), wide_only)
     assert {(topic_id(client, narrow), index) for index in (0, 1)} < both.owned
 
 
@@ -217,9 +219,9 @@ def test_a_known_member_may_join_again_from_nothing(broker: BrokerUnderTest, cli
     member, _ = alone(broker, client)
     member.until(lambda: stable(client, member.group))
     epoch, owned = member.epoch, member.owned
-    member.epoch, member.owned, member.told = 0, frozenset(), frozenset()
+    member.epoch, member.owned, member.assigned = 0, frozenset(), frozenset()
     member.beat()
-    assert (member.epoch, member.told) == (epoch, owned)
+    assert (member.epoch, member.assigned) == (epoch, owned)
 
 
 # Static members
@@ -236,7 +238,7 @@ def test_a_static_member_comes_back_to_its_partitions(broker: BrokerUnderTest, c
     early = RawMember(client, group, [topic], instance="one")
     assert early.ask().error_code == ErrorCode.UNRELEASED_INSTANCE_ID
     assert first.leave(-2) == 0
-    assert second.beat().assignment is None or second.told == second.owned
+    assert second.beat().assignment is None or second.assigned == second.owned
     back = RawMember(client, group, [topic], instance="one")
     back.until(lambda: len(back.owned) == 2)
     assert back.owned == first.owned
@@ -325,7 +327,7 @@ def test_offsets_of_subscribed_topics_are_not_deleted(broker: BrokerUnderTest, c
         for name in (topic, other)
     ]
     answer = client.call(OffsetDeleteRequest(group_id=member.group, topics=topics), 0)
-    errors = {one.name: one.partitions[0].error_code for one in answer.topics}
+    errors = {entry.name: entry.partitions[0].error_code for entry in answer.topics}
     assert (answer.error_code, errors) == (0, {topic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, other: 0})
 
 

@@ -15,7 +15,7 @@ import pytest
 import fencepost
 from fencepost import Assignment, GroupMetadata, Subscription, TopicPartition
 from fencepost.errors import GroupConfigurationError
-from tests.conformance.test_client_consumer_groups import Stranger, member
+from tests.conformance.test_client_consumer_groups import ConfluentMember, member
 from tests.support.brokers import BrokerUnderTest
 from tests.support.consumers import RebalanceLog, fill, poll_until, poll_values
 
@@ -33,7 +33,7 @@ class Weighted(fencepost.PartitionAssignor):
 
     def __init__(self, weight: int) -> None:
         self.weight = weight
-        self.told: list[tuple[int, bytes | None, int]] = []  # partitions, user data, generation
+        self.assignments: list[tuple[int, bytes | None, int]] = []  # partitions, user data, generation
         self.threads: set[threading.Thread] = set()
 
     def subscription_user_data(self, topics: Sequence[str]) -> bytes:
@@ -53,10 +53,10 @@ class Weighted(fencepost.PartitionAssignor):
         }
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
-        self.told.append((len(assignment.partitions), assignment.user_data, metadata.generation_id))
+        self.assignments.append((len(assignment.partitions), assignment.user_data, metadata.generation_id))
 
 
-class Kept(Weighted):
+class CooperativeWeighted(Weighted):
     """The same, with members that read on during a rebalance."""
 
     name = "kept"
@@ -64,7 +64,7 @@ class Kept(Weighted):
 
 
 def sizes(*consumers: fencepost.Consumer) -> list[int]:
-    return [len(one.assignment()) for one in consumers]
+    return [len(consumer.assignment()) for consumer in consumers]
 
 
 def protocol_of(broker: BrokerUnderTest, group: str) -> str:
@@ -74,7 +74,7 @@ def protocol_of(broker: BrokerUnderTest, group: str) -> str:
     return str(described.partition_assignor)
 
 
-@pytest.mark.parametrize("kind", [Weighted, Kept])
+@pytest.mark.parametrize("kind", [Weighted, CooperativeWeighted])
 def test_a_group_with_a_custom_assignor(
     broker: BrokerUnderTest, admin: fencepost.Admin, closing: ExitStack, kind: type[Weighted]
 ) -> None:
@@ -85,23 +85,23 @@ def test_a_group_with_a_custom_assignor(
     strategies, rebalances = [kind(4), kind(1)], RebalanceLog()
     first, second = (
         closing.enter_context(
-            member(broker, group, {"partition_assignment_strategy": [one], "enable_auto_commit": True})
+            member(broker, group, {"partition_assignment_strategy": [strategy], "enable_auto_commit": True})
         )
-        for one in strategies
+        for strategy in strategies
     )
     first.subscribe([topic], rebalances)
     poll_values(first, 40)
-    assert strategies[0].told[0][:2] == (4, b"for 4")
+    assert strategies[0].assignments[0][:2] == (4, b"for 4")
     strategies[0].weight = 3
     second.subscribe([topic])
     again = poll_until([first, second], lambda: sizes(first, second) == [3, 1])
     assert again == [], "each member commits before it gives up a partition"
     assert not set(first.assignment()) & set(second.assignment())
     assert protocol_of(broker, group) == kind.name
-    assert strategies[0].told[-1] == (3, b"for 3", first.group_metadata().generation_id)
-    assert strategies[1].told[-1] == (1, b"for 1", second.group_metadata().generation_id)
+    assert strategies[0].assignments[-1] == (3, b"for 3", first.group_metadata().generation_id)
+    assert strategies[1].assignments[-1] == (1, b"for 1", second.group_metadata().generation_id)
     assert threading.current_thread() not in strategies[0].threads | strategies[1].threads
-    assert rebalances.gone() == ({3} if kind is Kept else {0, 1, 2, 3})
+    assert rebalances.gone() == ({3} if kind is CooperativeWeighted else {0, 1, 2, 3})
     fill(broker, topic, 40, 4, first=40)
     assert sorted(poll_values(first, 30) + poll_values(second, 10)) == list(range(40, 80))
 
@@ -117,12 +117,12 @@ def test_members_with_different_lists_agree_on_a_common_assignor(
     ours.subscribe([topic])
     poll_until([ours], lambda: sizes(ours) == [4])
     assert protocol_of(broker, group) == "weighted"
-    calls = len(both.told)
-    theirs = closing.enter_context(Stranger(broker, group, topic, {"partition.assignment.strategy": "range"}))
+    calls = len(both.assignments)
+    theirs = closing.enter_context(ConfluentMember(broker, group, topic, {"partition.assignment.strategy": "range"}))
     poll_until([ours], lambda: (len(ours.assignment()), len(theirs.owned)) == (2, 2))
     assert protocol_of(broker, group) == "range"
-    assert {one.partition for one in ours.assignment()} | theirs.owned == {0, 1, 2, 3}
-    assert len(both.told) == calls, "it was not the group's choice"
+    assert {partition.partition for partition in ours.assignment()} | theirs.owned == {0, 1, 2, 3}
+    assert len(both.assignments) == calls, "it was not the group's choice"
 
 
 def test_members_without_a_common_assignor(broker: BrokerUnderTest, admin: fencepost.Admin, closing: ExitStack) -> None:
@@ -177,10 +177,11 @@ def test_an_unusable_assignment_is_raised_and_shares_nothing(
     admin.create_topic(topic, 4)
     strategies = [Wrong("nothing"), Wrong("nothing")]
     pair = [
-        closing.enter_context(member(broker, group, {"partition_assignment_strategy": [one]})) for one in strategies
+        closing.enter_context(member(broker, group, {"partition_assignment_strategy": [strategy]}))
+        for strategy in strategies
     ]
-    for one in pair:
-        one.subscribe([topic])
+    for consumer in pair:
+        consumer.subscribe([topic])
     poll_until(pair, lambda: sizes(*pair) == [2, 2])
     for strategy in strategies:
         strategy.kind = kind
@@ -188,12 +189,12 @@ def test_an_unusable_assignment_is_raised_and_shares_nothing(
     third.subscribe([topic])
     members, reported = [*pair, third], list[str]()
     while not reported:
-        for one in members:
+        for consumer in members:
             try:
-                assert one.poll(50) == []
+                assert consumer.poll(50) == []
             except GroupConfigurationError as error:
                 reported.append(str(error))
-            partitions = [partition for one in members for partition in one.assignment()]
+            partitions = [partition for consumer in members for partition in consumer.assignment()]
             assert len(partitions) == len(set(partitions))
     assert reported[0].startswith(f"group {group!r}: assignor 'wrong': ")
     assert words in reported[0]
@@ -208,9 +209,9 @@ def test_partitions_that_nobody_gets_are_logged(
 ) -> None:
     topic, group = broker.name("t"), broker.name("g")
     admin.create_topic(topic, 3)
-    one = closing.enter_context(member(broker, group, {"partition_assignment_strategy": [Weighted(2)]}))
-    one.subscribe([topic])
-    poll_until([one], lambda: sizes(one) == [2])
+    consumer = closing.enter_context(member(broker, group, {"partition_assignment_strategy": [Weighted(2)]}))
+    consumer.subscribe([topic])
+    poll_until([consumer], lambda: sizes(consumer) == [2])
     words = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert (
         f"group {group!r}: the assignor 'weighted' leaves 1 partitions unassigned, and they are not read: {topic}-2"

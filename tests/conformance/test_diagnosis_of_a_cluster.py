@@ -44,7 +44,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
-ONE, TWO, ALL, GROUP, CUT_OFF, UNFINISHED = "one", "two", "all", "readers", "cut-off", "unfinished"
+SINGLE_REPLICA, TWO, ALL, GROUP, CUT_OFF, UNFINISHED = "one", "two", "all", "readers", "cut-off", "unfinished"
 
 
 @pytest.fixture(scope="module")
@@ -113,12 +113,12 @@ def test_a_node_that_stops(
         single = {"min.insync.replicas": "1"}
         admin.create_topics(
             [
-                NewTopic(ONE, replica_assignments={0: (gone.node_id,)}, configs=single),
+                NewTopic(SINGLE_REPLICA, replica_assignments={0: (gone.node_id,)}, configs=single),
                 NewTopic(TWO, replica_assignments={0: (other, gone.node_id)}),
                 NewTopic(ALL, 2, 3),
             ]
         )
-        cut_off = open_transaction(cluster, admin, CUT_OFF, ONE, gone.node_id)
+        cut_off = open_transaction(cluster, admin, CUT_OFF, SINGLE_REPLICA, gone.node_id)
         unfinished = open_transaction(cluster, admin, UNFINISHED, TWO, gone.node_id)
         (begun, waiting) = sorted(each.transactional_id for each in admin.list_transactions(states=["Ongoing"]))
         gone.stop(keep_data=True)
@@ -128,8 +128,8 @@ def test_a_node_that_stops(
         found = errors_of(cluster, capsys, "--watch", "1", "--timeout", "60")
         missing = found["FP102", str(gone.node_id)]
         assert "partitions, and is not in the cluster" in missing["words"]
-        assert found["FP201", ONE]["words"] == f"{ONE}-0: 1 of 1 partitions have no leader"
-        assert found["FP201", ONE]["action"].endswith(f"fencepost topics describe {ONE}")
+        assert found["FP201", SINGLE_REPLICA]["words"] == f"{SINGLE_REPLICA}-0: 1 of 1 partitions have no leader"
+        assert found["FP201", SINGLE_REPLICA]["action"].endswith(f"fencepost topics describe {SINGLE_REPLICA}")
         assert "fewer in-sync replicas than min.insync.replicas=2" in found["FP202", TWO]["words"]
         assert found["FP203", ALL]["words"] == f"{ALL}-0, {ALL}-1: 2 of 2 partitions have replicas that are not in sync"
         assert ("FP203", TWO) not in found, "FP202 says more"
@@ -138,16 +138,24 @@ def test_a_node_that_stops(
         assert decided["holds"] == [f"{TWO}-0 (1 offsets)"]
         assert decided["action"] == f"fencepost transactions describe {waiting}"
         assert "state: PrepareCommit" in run(*decided["action"].split()[1:])
-        assert "none" in run(*found["FP201", ONE]["action"].partition("fencepost ")[2].split()).splitlines()[1]
+        assert (
+            "none" in run(*found["FP201", SINGLE_REPLICA]["action"].partition("fencepost ")[2].split()).splitlines()[1]
+        )
 
-        expected = {("FP102", str(gone.node_id)), ("FP201", ONE), ("FP202", TWO), ("FP203", ALL), ("FP404", waiting)}
+        expected = {
+            ("FP102", str(gone.node_id)),
+            ("FP201", SINGLE_REPLICA),
+            ("FP202", TWO),
+            ("FP203", ALL),
+            ("FP404", waiting),
+        }
         until(lambda: expected <= shown(page))
         assert count(page, "FP404") == count(page, "FP201") == count(page, "FP102") == 1
 
         gone.start()
         cluster.wait_until_whole()
         until(lambda: not codes_in(page) & {"FP102", "FP201", "FP202", "FP203", "FP404"})
-        hanging = errors_of(cluster, capsys, "--timeout", "60")["FP401", f"{ONE}-0"]
+        hanging = errors_of(cluster, capsys, "--timeout", "60")["FP401", f"{SINGLE_REPLICA}-0"]
         assert "which its coordinator may have committed without a marker here" in hanging["words"]
         assert f"of {begun!r} (producer " in hanging["words"]
         command = hanging["action"].partition(";")[0]
@@ -155,8 +163,8 @@ def test_a_node_that_stops(
         run(*command.split()[1:-1], "--abort", "--yes", status=1)
         assert "the coordinator may have committed the hanging transaction of " in run.error
         run(*command.split()[1:], "--yes")
-        until(lambda: ("FP401", f"{ONE}-0") not in shown(page))
-        assert values(cluster, ONE) == values(cluster, TWO) == [b"committed"]
+        until(lambda: ("FP401", f"{SINGLE_REPLICA}-0") not in shown(page))
+        assert values(cluster, SINGLE_REPLICA) == values(cluster, TWO) == [b"committed"]
         for producer in (cut_off, unfinished):
             producer.close()
 

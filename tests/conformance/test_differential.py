@@ -89,13 +89,13 @@ def test_every_known_difference_stands_in_the_documentation() -> None:
 def test_a_wrong_offset_is_seen(ours: Broker, theirs: ApacheKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     right = PartitionLog.append
 
-    def one_too_high(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
+    def offset_too_high(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
         appended = right(self, *args, **kwargs)
         if isinstance(appended, Appended):
             return appended._replace(base_offset=appended.base_offset + 1)
         return appended
 
-    monkeypatch.setattr(PartitionLog, "append", one_too_high)
+    monkeypatch.setattr(PartitionLog, "append", offset_too_high)
     found = []
     for seed in SEEDS:
         run = comparison(ours.bootstrap_servers, theirs.bootstrap_servers, seed)

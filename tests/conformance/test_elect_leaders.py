@@ -15,9 +15,9 @@ VERSIONS_AND_TYPES = [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1)]
 
 def found(answer: ElectLeadersResponse) -> list[tuple[str, int, int, str | None]]:
     return [
-        (topic.topic, one.partition_id, one.error_code, one.error_message)
+        (topic.topic, partition.partition_id, partition.error_code, partition.error_message)
         for topic in answer.replica_election_results
-        for one in topic.partition_result
+        for partition in topic.partition_result
     ]
 
 
@@ -44,7 +44,7 @@ def test_of_all_partitions_only_the_topics_are_named(
     request = ElectLeadersRequest(election_type=election_type, topic_partitions=None, timeout_ms=30_000)
     answer = client.call(request, version)
     assert answer.error_code == 0
-    assert topic in [one.topic for one in answer.replica_election_results]
+    assert topic in [result.topic for result in answer.replica_election_results]
     assert found(answer) == []
 
 

@@ -205,12 +205,12 @@ def test_a_topic_that_goes_is_told(reader: Reader, broker: BrokerUnderTest) -> N
     if not broker.is_ours:  # for a moment Kafka knows the name of the id still, and the log no more
         gone |= {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
-    class Told:
+    class LatestFetch:
         def __init__(self) -> None:
             code, self.found = reader.fetch()
             self.error_code: Any = code or (0 if 0 in self.found else ErrorCode.NOT_COORDINATOR)
 
-    reported = reader.client.settled(Told)
+    reported = reader.client.settled(LatestFetch)
     assert reported.found[0][0] in gone
 
 

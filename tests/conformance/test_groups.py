@@ -57,7 +57,7 @@ def test_a_member_comes_and_goes(broker: BrokerUnderTest, client: RawClient) -> 
     group = broker.name("g")
     joined = join(client, group)
     assert (joined.generation_id, joined.protocol_type, joined.protocol_name) == (1, "consumer", "range")
-    assert [(one.member_id, one.metadata) for one in joined.members] == [(joined.member_id, b"wants")]
+    assert [(member.member_id, member.metadata) for member in joined.members] == [(joined.member_id, b"wants")]
     assert sync(client, group, joined, generation=7)[0] == ErrorCode.ILLEGAL_GENERATION
     assert sync(client, group, joined) == (0, b"gets")
     assert heartbeat(client, group, 1, joined.member_id) == 0
@@ -65,10 +65,10 @@ def test_a_member_comes_and_goes(broker: BrokerUnderTest, client: RawClient) -> 
     assert heartbeat(client, group, 1, "stranger") == ErrorCode.UNKNOWN_MEMBER_ID
     leave = LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=joined.member_id)])
     left = client.call(leave, 5)
-    assert (left.error_code, [one.error_code for one in left.members]) == (0, [0])
+    assert (left.error_code, [member.error_code for member in left.members]) == (0, [0])
     assert heartbeat(client, group, 1, joined.member_id) == ErrorCode.UNKNOWN_MEMBER_ID
     again = client.call(leave, 5)
-    assert [one.error_code for one in again.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert [member.error_code for member in again.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_a_leader_that_joins_again_makes_a_new_generation(broker: BrokerUnderTest, client: RawClient) -> None:

@@ -131,11 +131,11 @@ def test_find_hanging(broker: BrokerUnderTest, run: Commands, admin: fencepost.A
         producer.abort_transaction()
     now_ms = time.time() * 1000
     partition = TP(topic, 0)
-    (open_one,) = seen[partition]
+    (producer_state,) = seen[partition]
     assert hanging_of(seen, described, now_ms) == []
-    assert hanging_of(seen, [], now_ms) == [HangingTransaction(partition, open_one, None)]
+    assert hanging_of(seen, [], now_ms) == [HangingTransaction(partition, producer_state, None)]
     elsewhere = described[0]._replace(partitions=(TP(topic, 1),))
-    assert hanging_of(seen, [elsewhere], now_ms) == [HangingTransaction(partition, open_one, name)]
-    assert hanging_of(seen, [], open_one.last_timestamp_ms - 1) == []
-    assert hanging_of({partition: [open_one._replace(transaction_start_offset=-1)]}, [], now_ms) == []
+    assert hanging_of(seen, [elsewhere], now_ms) == [HangingTransaction(partition, producer_state, name)]
+    assert hanging_of(seen, [], producer_state.last_timestamp_ms - 1) == []
+    assert hanging_of({partition: [producer_state._replace(transaction_start_offset=-1)]}, [], now_ms) == []
     run("transactions", "find-hanging", "--topic", broker.name("nothing"), status=1)

@@ -64,11 +64,11 @@ def test_metadata_does_not_create_the_metadata_log(client: RawClient) -> None:
 def test_markers_for_offsets_only(broker: BrokerUnderTest, client: RawClient, version: int) -> None:
     """An operator may end a hanging transaction of offsets. Kafka lets a marker into the coordinator's log, too."""
     client.find_coordinators()
-    stranger = Producer(900_000 + version, 1)
-    assert write_marker(client, OFFSETS, stranger, commit=False, version=version) == 0
-    assert write_marker(client, METADATA, stranger, commit=False, version=version) == UNKNOWN
+    unknown_producer = Producer(900_000 + version, 1)
+    assert write_marker(client, OFFSETS, unknown_producer, commit=False, version=version) == 0
+    assert write_marker(client, METADATA, unknown_producer, commit=False, version=version) == UNKNOWN
     if broker.is_ours:
-        assert write_marker(client, TRANSACTIONS, stranger, commit=False, version=version) == DENIED
+        assert write_marker(client, TRANSACTIONS, unknown_producer, commit=False, version=version) == DENIED
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -39,7 +39,7 @@ def test_a_restarted_broker_is_found_again(killable: tuple[BrokerUnderTest, Kill
         sent += [producer.send(topic, b"%d" % number) for number in range(200, 400)]
         assert consumer.poll(300) == []
         running.restart()
-        assert [one.result(120).offset for one in sent] == list(range(400))
+        assert [future.result(120).offset for future in sent] == list(range(400))
         assert poll_values(consumer, 200, 60) == list(range(200, 400))
 
 

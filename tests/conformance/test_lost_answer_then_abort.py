@@ -22,7 +22,7 @@ from tests.support.waiting import until
 PATIENCE_S = 60
 
 
-class OneProduce(FaultDraw):
+class LostProduce(FaultDraw):
     """Loses the answer to one Produce request, when `armed`."""
 
     armed = False
@@ -64,7 +64,7 @@ def test_the_next_transactions_records(
         reports[message.value()] = "ok" if error is None else error.name()
 
     host, _, port = broker.bootstrap_servers.rpartition(":")
-    with FaultProxy((host, int(port)), fault_draw := OneProduce()) as proxy:
+    with FaultProxy((host, int(port)), fault_draw := LostProduce()) as proxy:
         producer = module.Producer(
             {
                 "bootstrap.servers": f"127.0.0.1:{proxy.port}",

@@ -67,7 +67,9 @@ class ClassicMember:
         )
         answer = self.client.call(request, 5)
         if not answer.error_code:
-            self.owned = frozenset(one.partition for one in decode_assignment(bytes(answer.assignment)).partitions)
+            self.owned = frozenset(
+                partition.partition for partition in decode_assignment(bytes(answer.assignment)).partitions
+            )
         return int(answer.error_code)
 
     def heartbeat(self) -> int:
@@ -98,11 +100,11 @@ def test_a_classic_group_goes_over_with_its_members(broker: BrokerUnderTest, cli
     old = classic_group(broker, client)
     new = RawMember(client, old.group, [old.topic])
     new.beat()
-    assert not new.told
+    assert not new.assigned
     assert old.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
     assert old.sync() == ErrorCode.REBALANCE_IN_PROGRESS
     assert old.sync(generation=old.generation + 5) == ErrorCode.ILLEGAL_GENERATION
-    shown = {one.member_id: one.member_type for one in describe(client, old.group).members}
+    shown = {member.member_id: member.member_type for member in describe(client, old.group).members}
     assert shown == {old.member_id: 0, new.member_id: 1}
     answer = old.join()
     assert (answer.leader, answer.protocol_name, list(answer.members)) == ("", "cooperative-sticky", [])
@@ -115,7 +117,7 @@ def test_a_classic_group_goes_over_with_its_members(broker: BrokerUnderTest, cli
     assert old.leave() == 0
     assert old.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
     new.until(lambda: len(new.owned) == 4)
-    assert [one.member_type for one in describe(client, old.group).members] == [1]
+    assert [member.member_type for member in describe(client, old.group).members] == [1]
 
 
 def test_a_consumer_group_without_members_of_its_protocol_is_classic_again(

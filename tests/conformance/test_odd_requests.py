@@ -47,7 +47,9 @@ def produce(
     request = produce_wire.ProduceRequest(None, acks, 30_000, wanted)
     body = b"".join(produce_wire.encode_request(request, version))
     answer = produce_wire.decode_response(client.exchange(0, version, body), version)
-    return [(one.error_code, one.base_offset, one.log_start_offset) for one in answer.partitions]
+    return [
+        (partition.error_code, partition.base_offset, partition.log_start_offset) for partition in answer.partitions
+    ]
 
 
 # --- records ---
@@ -87,7 +89,7 @@ def test_a_partition_that_is_named_twice_counts_once(broker: BrokerUnderTest, cl
     assert produce(client, (missing, 0, batch(b"a")), (missing, 0, batch(b"b"))) == [(3, -1, -1)]
     assert client.fetch(topic).values == [b"c"]
     answer = fetch(client, (topic, FetchPartition(0, 0, 1000)), (topic, FetchPartition(0, 9, 1000)))
-    assert [[one.error_code for one in part.partitions] for part in answer.topics] == [[1]]
+    assert [[partition.error_code for partition in part.partitions] for part in answer.topics] == [[1]]
 
 
 def test_aborted_transactions_of_what_is_not_there(broker: BrokerUnderTest, client: RawClient) -> None:
@@ -148,7 +150,7 @@ def test_a_page_that_begins_nowhere(broker: BrokerUnderTest, client: RawClient) 
             topics=[pages.TopicRequest(name=name) for name in names],
             cursor=pages.Cursor(topic_name=begin, partition_index=index),
         )
-        return [(one.error_code, one.name, len(one.partitions)) for one in client.call(request, 0).topics]
+        return [(entry.error_code, entry.name, len(entry.partitions)) for entry in client.call(request, 0).topics]
 
     assert ask([topic], topic, 1) == [(0, topic, 1)]
     assert ask([topic], topic, 9) == [(0, topic, 0)]
@@ -172,7 +174,7 @@ def test_nobody_has_the_producer_id_that_stands_for_none(broker: BrokerUnderTest
     assert add_partition(client, name, me, topic) == 0
     for wanted, found in (([me.producer_id], [name]), ([-1], [])):
         listed = client.call(ListTransactionsRequest(producer_id_filters=wanted), 1).transaction_states
-        assert [one.transactional_id for one in listed] == found
+        assert [listing.transactional_id for listing in listed] == found
 
 
 # --- groups ---
@@ -253,13 +255,13 @@ def test_blank_ids_are_those_that_java_trims(
 def test_tasks_of_streams_groups(broker: BrokerUnderTest, client: RawClient) -> None:
     """All kinds or none; asked before it is looked whether there is such a group."""
     client.find_coordinators()
-    one = [streams.TaskIds(subtopology_id="0", partitions=[0])]
+    tasks = [streams.TaskIds(subtopology_id="0", partitions=[0])]
     for active, standby, warmup, code in (
         (None, None, None, 69),
-        (one, one, (), 69),
-        (one, None, None, 42),
-        (one, one, None, 42),
-        ((), (), one, 42 if broker.is_before(4, 4) else 69),
+        (tasks, tasks, (), 69),
+        (tasks, None, None, 42),
+        (tasks, tasks, None, 42),
+        ((), (), tasks, 42 if broker.is_before(4, 4) else 69),
     ):
         request = streams.StreamsGroupHeartbeatRequest(
             group_id=broker.name("g"),

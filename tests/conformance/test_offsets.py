@@ -151,7 +151,7 @@ def test_offsets_are_enlisted_explicitly_before_v5(broker: BrokerUnderTest, clie
     )
     assert client.settled(lambda: client.call(request, 3)).error_code == 0
     assert send_offset(client, name, me, group, topic, 5, version=3) == 0
-    topics = [(one.topic, len(one.partitions)) for one in client.describe_transaction(name).topics]
+    topics = [(entry.topic, len(entry.partitions)) for entry in client.describe_transaction(name).topics]
     assert topics == [("__consumer_offsets", 1)]
     assert client.end_transaction(name, me, commit=True, version=3).error_code == 0
     client.wait_for_state(name, "CompleteCommit")
@@ -185,12 +185,17 @@ def test_whose_offsets_are_asked_in_order(broker: BrokerUnderTest, client: RawCl
 
     def answers(producer_ids: Iterable[int], epochs: Iterable[int]) -> set[tuple[int, ...]]:
         asked = product(range(6), producer_ids, epochs)
-        return {tuple(answer(one, Producer(*pair), version) for one in ids) for version, *pair in asked}
+        return {
+            tuple(answer(transactional_id, Producer(*pair), version) for transactional_id in ids)
+            for version, *pair in asked
+        }
 
     def answer(transactional_id: str, producer: Producer, version: int) -> int:
         return send_offset(client, transactional_id, producer, group, topic, 5, version=version)
 
-    assert {send_offset(client, one, Producer(-1, -1), "", topic, 5, version=0) for one in ids} == {24}
+    assert {
+        send_offset(client, transactional_id, Producer(-1, -1), "", topic, 5, version=0) for transactional_id in ids
+    } == {24}
     assert answers(mine, (*fenced, *future)) == {(42, 49, 47)}
     assert answers(others, (*fenced, me.epoch, *future)) == {(42, 49, 49)}
     assert answer(name, me, 5) == 0
@@ -242,13 +247,14 @@ def test_topics_by_id_that_do_not_exist(broker: BrokerUnderTest, client: RawClie
     known = OffsetCommitRequestTopic(topic_id=topic_id(client, topic), partitions=[partition])
     unknown = OffsetCommitRequestTopic(topic_id=nobody, partitions=[partition])
     answer = client.call(OffsetCommitRequest(group_id=group, topics=[known, unknown]), 10)
-    errors = {str(one.topic_id): one.partitions[0].error_code for one in answer.topics}
+    errors = {str(entry.topic_id): entry.partitions[0].error_code for entry in answer.topics}
     assert errors == {str(topic_id(client, topic)): 0, str(nobody): ErrorCode.UNKNOWN_TOPIC_ID}
-    wanted = [OffsetFetchRequestTopics(topic_id=one, partition_indexes=[0]) for one in (known.topic_id, nobody)]
+    wanted = [OffsetFetchRequestTopics(topic_id=uuid, partition_indexes=[0]) for uuid in (known.topic_id, nobody)]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=wanted)])
     (found,) = client.call(request, 10).groups
     reported = {
-        str(one.topic_id): (one.partitions[0].error_code, one.partitions[0].committed_offset) for one in found.topics
+        str(entry.topic_id): (entry.partitions[0].error_code, entry.partitions[0].committed_offset)
+        for entry in found.topics
     }
     assert reported == {str(topic_id(client, topic)): (0, 2), str(nobody): (ErrorCode.UNKNOWN_TOPIC_ID, -1)}
 
@@ -260,7 +266,7 @@ def test_several_groups_in_one_fetch(broker: BrokerUnderTest, client: RawClient)
     asked = [*groups, broker.name("unknown")]
     topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0, 9])]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics) for group in asked])
-    found = {one.group_id: one for one in client.call(request, 8).groups}
+    found = {group_result.group_id: group_result for group_result in client.call(request, 8).groups}
     assert [found[group].error_code for group in asked] == [0, 0, 0]
     reported = [[(p.partition_index, p.committed_offset) for p in found[group].topics[0].partitions] for group in asked]
     assert reported == [[(0, 5), (9, -1)], [(0, 6), (9, -1)], [(0, -1), (9, -1)]]
@@ -319,7 +325,7 @@ def test_deleting_offsets(broker: BrokerUnderTest, client: RawClient) -> None:
     def delete(group: str, name: str, index: int = 0) -> tuple[int, list[int]]:
         wanted = OffsetDeleteRequestTopic(name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index)])
         answer = client.call(OffsetDeleteRequest(group_id=group, topics=[wanted]), 0)
-        return answer.error_code, [p.error_code for one in answer.topics for p in one.partitions]
+        return answer.error_code, [p.error_code for entry in answer.topics for p in entry.partitions]
 
     assert delete(group, topic) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
     assert delete("", topic) == (ErrorCode.INVALID_GROUP_ID, [])

@@ -117,7 +117,9 @@ def test_where_a_partition_can_be(broker: BrokerUnderTest, client: RawClient, ve
     answer = client.call(AlterPartitionReassignmentsRequest(topics=topics), version)
     assert answer.error_code == 0
     found = [
-        (topic.name, (one.error_code, one.error_message)) for topic in answer.responses for one in topic.partitions
+        (topic.name, (partition.error_code, partition.error_message))
+        for topic in answer.responses
+        for partition in topic.partitions
     ]
     assert found == [(name, expected) for name, _, _, expected in asked]
 
@@ -169,7 +171,13 @@ def test_of_nothing_else_there_is_a_quorum(client: RawClient, topics: list[tuple
     answer = quorum(client, 2, *topics)
     assert answer.nodes == []
     assert [
-        (topic.topic_name, [(one.partition_index, one.error_code, one.error_message) for one in topic.partitions])
+        (
+            topic.topic_name,
+            [
+                (partition.partition_index, partition.error_code, partition.error_message)
+                for partition in topic.partitions
+            ],
+        )
         for topic in answer.topics
     ] == [(name, [(index, 3, NOT_HERE) for index in indexes]) for name, indexes in topics]
 
@@ -182,7 +190,9 @@ def test_what_has_settings(broker: BrokerUnderTest, client: RawClient) -> None:
 
     def listed(*kinds: int, version: int = 1) -> tuple[int, set[tuple[int, str]]]:
         answer = client.call(ListConfigResourcesRequest(resource_types=kinds), version)
-        return answer.error_code, {(one.resource_type, one.resource_name) for one in answer.config_resources}
+        return answer.error_code, {
+            (resource.resource_type, resource.resource_name) for resource in answer.config_resources
+        }
 
     # Apache Kafka's controller answers a change before the broker has it.
     until(lambda: (GROUP, group) in listed()[1])
@@ -195,7 +205,7 @@ def test_what_has_settings(broker: BrokerUnderTest, client: RawClient) -> None:
     lasting = everything & listed()[1]  # topics and groups of others come and go
     for kind, (code, found) in by_kind.items():
         assert (code, {each for each, _ in found}) == (0, {kind})
-        assert found >= {one for one in lasting if one[0] == kind}
+        assert found >= {resource for resource in lasting if resource[0] == kind}
     assert listed(BROKER, CLIENT_METRICS) == (0, {(BROKER, "1")})
     assert listed(TOPIC, 99) == listed(0) == (35, set())
     assert listed(version=0) == (0, set())

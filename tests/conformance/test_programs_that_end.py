@@ -161,7 +161,7 @@ producer.commit_transaction()
 """
     done = run(program, TMPDIR=str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
-    assert [one.name for one in tmp_path.iterdir() if one.name.startswith("fencepost-")] == []
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("fencepost-")] == []
 
 
 def test_a_client_that_is_forgotten_warns_and_delivers(broker: BrokerUnderTest) -> None:

@@ -58,7 +58,7 @@ class Storm:
         self._members.append(forked(consume_transform_produce.main, self._arguments))
         self.happened["joined"] += 1
 
-    def one_more_thing(self, choice: random.Random, now: float) -> None:
+    def disturb(self, choice: random.Random, now: float) -> None:
         """Something happens to a member, or a new one comes."""
         for since, member in list(self._still):
             if now - since > STANDS_STILL_S:
@@ -89,7 +89,7 @@ class Storm:
 
     def check(self) -> None:
         """Nobody died of anything but our signals."""
-        for member in self._members + [one for _, one in self._still]:
+        for member in self._members + [stopped_member for _, stopped_member in self._still]:
             assert member.exitcode is None, f"a member ended by itself with {member.exitcode}"
 
     def end(self) -> list[int | None]:
@@ -106,7 +106,7 @@ class Storm:
             send_signal(member, signal.SIGCONT)
 
     def kill(self) -> None:
-        for member in [*self._members, *self._leaving, *(one for _, one in self._still)]:
+        for member in [*self._members, *self._leaving, *(stopped_member for _, stopped_member in self._still)]:
             member.kill()
             member.join()
 
@@ -118,8 +118,8 @@ def committed(broker: BrokerUnderTest, topic: str) -> list[bytes]:
             isolation=fencepost.Isolation.READ_COMMITTED,
         )
         found: list[bytes | None] = []
-        for one, end in ends.items():
-            for fetched in consumer.fetch_range(topic, one.partition, 0, end.offset, timeout_ms=60_000):
+        for partition, end in ends.items():
+            for fetched in consumer.fetch_range(topic, partition.partition, 0, end.offset, timeout_ms=60_000):
                 found += fetched.columns.values()
     return [value for value in found if value is not None]
 
@@ -160,7 +160,7 @@ def test_a_rebalance_storm(broker: BrokerUnderTest, storm: tuple[Storm, str, str
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         time.sleep(choice.uniform(0.3, 1.5))
-        raging.one_more_thing(choice, time.monotonic())
+        raging.disturb(choice, time.monotonic())
         raging.check()
     stop_feeding.set()
     feeder.join(120)

@@ -53,8 +53,8 @@ def values_of(broker: BrokerUnderTest, topic: str) -> list[bytes]:
         partitions = [TopicPartition(topic, number) for number in consumer.partitions_for(topic)]
         ends = admin.list_offsets(dict.fromkeys(partitions, -1), isolation=fencepost.Isolation.READ_UNCOMMITTED)
         found = []
-        for one, end in ends.items():
-            for fetched in consumer.fetch_range(topic, one.partition, 0, end.offset, timeout_ms=60_000):
+        for partition, end in ends.items():
+            for fetched in consumer.fetch_range(topic, partition.partition, 0, end.offset, timeout_ms=60_000):
                 found += fetched.columns.values()
     return [value for value in found if value is not None]
 
@@ -99,7 +99,7 @@ def test_a_dual_write_killed_at_a_step(
     assert run_writer(broker, database_address, topic, "none") == 0
     assert payments_in(database_address) == [(number, 100 + number) for number in range(PAYMENTS)]
     assert values_of(broker, topic) == [b'{"id": %d, "amount": %d}' % (n, 100 + n) for n in range(PAYMENTS)]
-    assert [one for one in admin.list_transactions(f"id-{topic}") if one.state == "Ongoing"] == []
+    assert [listing for listing in admin.list_transactions(f"id-{topic}") if listing.state == "Ongoing"] == []
 
 
 def test_a_dual_write_killed_while_it_recovers(

@@ -86,9 +86,9 @@ class Job:
         deadline = time.monotonic() + WAIT_S
         with fencepost.Admin(self.servers) as admin:
             while not any(
-                one.state == "CompleteAbort"
-                for one in admin.list_transactions()
-                if one.transactional_id.startswith(prefix)
+                listing.state == "CompleteAbort"
+                for listing in admin.list_transactions()
+                if listing.transactional_id.startswith(prefix)
             ):
                 assert time.monotonic() < deadline, admin.list_transactions()
                 time.sleep(0.05)
@@ -149,24 +149,24 @@ def _flushing(monkeypatch: pytest.MonkeyPatch, module: Any) -> Callable[[], None
 
     After the flush the coordinator knows the transaction of the producer.
     """
-    made: list[fencepost.Producer] = []
+    producers: list[fencepost.Producer] = []
 
     class Known(fencepost.Producer):
         def init_transactions(self, keep_prepared: bool = False) -> Any:
-            made.append(self)
+            producers.append(self)
             return super().init_transactions(keep_prepared)
 
     monkeypatch.setattr(module, "Producer", Known)
 
     def flush() -> None:
-        made[-1].flush()
+        producers[-1].flush()
 
     return flush
 
 
 def test_arrow_in_and_out(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = _flushing(monkeypatch, arrow_in_and_out)
-    made: list[bool] = []
+    calls: list[bool] = []
 
     def transform(table: pa.Table) -> pa.Table:
         return table.select(["value"])
@@ -174,8 +174,8 @@ def test_arrow_in_and_out(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(arrow_in_and_out.Producer):  # type: ignore[name-defined,misc] # the one of the line above
         def send_arrow(self, topic: str | None, data: Any, partition: int | None = None) -> Any:
             sent = super().send_arrow(topic, data, partition)
-            if not made:
-                made.append(True)
+            if not calls:
+                calls.append(True)
                 opened()
                 job.wait_for_the_timeout()
             return sent

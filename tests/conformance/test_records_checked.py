@@ -179,12 +179,12 @@ def test_records_without_a_key_in_a_compacted_topic(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("told", [True, False], ids=["the header says so", "the header does not"])
-def test_a_record_from_the_future(broker: BrokerUnderTest, client: RawClient, codec: str, told: bool) -> None:
+@pytest.mark.parametrize("is_in_header", [True, False], ids=["the header says so", "the header does not"])
+def test_a_record_from_the_future(broker: BrokerUnderTest, client: RawClient, codec: str, is_in_header: bool) -> None:
     topic = client.create_topic(broker.name("t"))
     now_ms = int(time.time() * 1000)
     section = record(0) + record(1, after_ms=2 * HOUR_MS) + record(2)
-    batch = sealed(section, 3, codec, now_ms, newest_ms=now_ms + 2 * HOUR_MS if told else now_ms)
+    batch = sealed(section, 3, codec, now_ms, newest_ms=now_ms + 2 * HOUR_MS if is_in_header else now_ms)
     answer = client.produce(topic, batch)
     assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
     assert [error.batch_index for error in answer.record_errors] == [1]

@@ -208,8 +208,8 @@ def test_two_phase_commit_is_not_allowed(forgetful: BrokerUnderTest) -> None:
                 assert answer.error_code == refused
         assert client.init_producer_id("", two_phase=True).error_code == ErrorCode.INVALID_REQUEST
         assert client.describe_transaction(name).error_code == 105
-        kept = client.settled(lambda: client.init_producer_id(name, keep_prepared=True))
-        assert kept.error_code == (0 if forgetful.is_ours else ErrorCode.UNSUPPORTED_VERSION)
+        reply = client.settled(lambda: client.init_producer_id(name, keep_prepared=True))
+        assert reply.error_code == (0 if forgetful.is_ours else ErrorCode.UNSUPPORTED_VERSION)
 
 
 def test_a_producer_that_outlives_its_topic(broker: BrokerUnderTest, client: RawClient) -> None:

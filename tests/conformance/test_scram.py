@@ -63,10 +63,10 @@ def alter(
     client: RawClient, *changes: ScramCredentialUpsertion | ScramCredentialDeletion
 ) -> dict[str, tuple[int, str | None]]:
     request = AlterUserScramCredentialsRequest(
-        deletions=[one for one in changes if isinstance(one, ScramCredentialDeletion)],
-        upsertions=[one for one in changes if isinstance(one, ScramCredentialUpsertion)],
+        deletions=[change for change in changes if isinstance(change, ScramCredentialDeletion)],
+        upsertions=[change for change in changes if isinstance(change, ScramCredentialUpsertion)],
     )
-    return {one.user: (one.error_code, one.error_message) for one in client.call(request, 0).results}
+    return {result.user: (result.error_code, result.error_message) for result in client.call(request, 0).results}
 
 
 def describe(client: RawClient, *names: str) -> dict[str, tuple[int, str | None, list[tuple[int, int]]]]:
@@ -74,12 +74,12 @@ def describe(client: RawClient, *names: str) -> dict[str, tuple[int, str | None,
     answer = client.call(request, 0)
     assert (answer.error_code, answer.error_message) == (0, "")
     return {
-        one.user: (
-            one.error_code,
-            one.error_message,
-            sorted((info.mechanism, info.iterations) for info in one.credential_infos),
+        result.user: (
+            result.error_code,
+            result.error_message,
+            sorted((info.mechanism, info.iterations) for info in result.credential_infos),
         )
-        for one in answer.results
+        for result in answer.results
     }
 
 
@@ -249,7 +249,7 @@ def test_the_admin_s_calls(world: Secured) -> None:
         log_in(world, user, words[1], "SCRAM-SHA-512")
         both = [ScramCredential(user, SHA_256, 5000), ScramCredential(user, SHA_512, 4096)]
         assert admin.describe_user_scram_credentials([user, user, "nobody"]) == both
-        assert [one for one in admin.describe_user_scram_credentials() if one.user == user] == both
+        assert [credential for credential in admin.describe_user_scram_credentials() if credential.user == user] == both
         assert admin.describe_user_scram_credentials([]) == []
         admin.alter_user_scram_credentials([ScramDeletion(user, SHA_256)])
         assert admin.describe_user_scram_credentials([user]) == both[1:]
@@ -269,10 +269,10 @@ def test_the_admin_s_calls(world: Secured) -> None:
             own.alter_user_scram_credentials([ScramDeletion(user, SHA_512)])
         assert raised.value.code == 31
     with (
-        fencepost.Admin(world.bootstrap_servers, **login, sasl_password=words[0]) as stranger,
+        fencepost.Admin(world.bootstrap_servers, **login, sasl_password=words[0]) as intruder,
         pytest.raises(AuthenticationError, match="invalid credentials"),
     ):
-        stranger.list_topics()
+        intruder.list_topics()
 
 
 def test_where_nobody_is_somebody_is_told_the_same(world: Secured, alice: str) -> None:

@@ -89,7 +89,7 @@ def test_kafka_python_reads_and_writes_the_same_with_the_same_functions(
     consumer.assign([kafka.TopicPartition(topic, 0)])
     messages = [next(consumer) for _ in range(2)]
     consumer.close()
-    assert [(one.key, one.value) for one in messages] == [("ann", TEA)] * 2
+    assert [(message.key, message.value) for message in messages] == [("ann", TEA)] * 2
 
 
 def test_schema_ids_in_headers_are_confluents(broker: BrokerUnderTest, topic: str, closing: ExitStack) -> None:

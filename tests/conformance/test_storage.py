@@ -119,10 +119,10 @@ def test_both_brokers_compact_alike(broker: BrokerUnderTest, client: RawClient) 
     def transaction(name: str, *records: tuple[bytes, bytes | None], commit: bool) -> None:
         name = broker.name(name)
         me = client.start_producer(name)
-        made = keyed(
+        batch = keyed(
             *records, producer_id=me.producer_id, epoch=me.epoch, sequence=0, transactional=True, timestamp=start
         )
-        assert client.produce(topic, made, transactional_id=name).error_code == 0
+        assert client.produce(topic, batch, transactional_id=name).error_code == 0
         assert client.end_transaction(name, me, commit=commit).error_code == 0
         client.wait_for_state(name, "CompleteCommit" if commit else "CompleteAbort")  # its marker is there
 

@@ -72,7 +72,7 @@ class Member:
 
     @property
     def active(self) -> Tasks:
-        return {(one.subtopology_id, number) for one in self.tasks for number in one.partitions}
+        return {(task.subtopology_id, number) for task in self.tasks for number in task.partitions}
 
     def leave(self) -> int:
         return int(self.ask(member_epoch=-1, active_tasks=None, standby_tasks=None, warmup_tasks=None).member_epoch)
@@ -81,9 +81,11 @@ class Member:
 def until(condition: Callable[[], bool], *members: Member) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, [(one.name, one.epoch, one.active, one.codes) for one in members]
-        for one in members:
-            one.beat()
+        assert time.monotonic() < deadline, [
+            (member.name, member.epoch, member.active, member.codes) for member in members
+        ]
+        for member in members:
+            member.beat()
         time.sleep(0.05)
 
 

@@ -80,7 +80,7 @@ def subscribe(client: RawClient, name: str, **settings: str) -> None:
     changes = [(key.replace("_", "."), SET, value) for key, value in settings.items()]
     assert change(client, name, *changes) == OK
     given = {key: value for key, _, value in changes}
-    until(lambda: given.items() <= {one.name: one.value for one in describe(client, name).configs}.items())
+    until(lambda: given.items() <= {entry.name: entry.value for entry in describe(client, name).configs}.items())
 
 
 def remove(client: RawClient, name: str) -> None:
@@ -99,10 +99,10 @@ def describe(client: RawClient, name: str) -> DescribeConfigsResult:
 def shown(client: RawClient, name: str) -> list[tuple[str, str | None, int, int, list[tuple[str, str | None, int]]]]:
     return [
         (
-            *(one.name, one.value, one.config_source, one.config_type),
-            [(each.name, each.value, each.source) for each in one.synonyms],
+            *(entry.name, entry.value, entry.config_source, entry.config_type),
+            [(each.name, each.value, each.source) for each in entry.synonyms],
         )
-        for one in describe(client, name).configs
+        for entry in describe(client, name).configs
     ]
 
 
@@ -110,7 +110,7 @@ def listed(client: RawClient, version: int = 1) -> set[str]:
     wanted = [CLIENT_METRICS] if version else []
     answer = client.call(ListConfigResourcesRequest(resource_types=wanted), version)
     assert answer.error_code == 0
-    return {one.resource_name for one in answer.config_resources}
+    return {resource.resource_name for resource in answer.config_resources}
 
 
 def ask(client: RawClient, instance_id: UUID = NO_ID) -> GetTelemetrySubscriptionsResponse:
@@ -171,7 +171,7 @@ def test_a_subscription_is_made_shown_listed_and_removed(client: RawClient, subs
     )
     assert client.call(AlterConfigsRequest(resources=[replaced]), 2).responses[0].error_code == 0
     until(lambda: describe(client, subscription).configs[0].value == "5000")
-    assert [one[1] for one in shown(client, subscription)] == ["5000", "", ""]
+    assert [entry[1] for entry in shown(client, subscription)] == ["5000", "", ""]
     replaced.configs = []
     assert client.call(AlterConfigsRequest(resources=[replaced]), 2).responses[0].error_code == 0
     until(lambda: subscription not in listed(client))

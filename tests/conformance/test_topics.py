@@ -105,10 +105,10 @@ def test_a_name_that_is_none(broker: BrokerUnderTest, client: RawClient, name: s
 
 def test_a_topic_is_there_once(broker: BrokerUnderTest, client: RawClient) -> None:
     name = broker.name("t").replace("-", ".")
-    made = create(client, name, num_partitions=3, **configured(retention_ms="5"))
-    assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 3, 1)
-    assert {each.name: each.config_source for each in made.configs}["retention.ms"] == 1
-    assert len(made.configs) == (33 if broker.is_before(4, 4) else 37)
+    result = create(client, name, num_partitions=3, **configured(retention_ms="5"))
+    assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 3, 1)
+    assert {each.name: each.config_source for each in result.configs}["retention.ms"] == 1
+    assert len(result.configs) == (33 if broker.is_before(4, 4) else 37)
     again = create(client, name)
     assert (again.error_code, again.error_message) == (36, f"Topic '{name}' already exists.")
     flat = name.replace(".", "_")
@@ -130,8 +130,10 @@ def test_a_topic_is_there_once(broker: BrokerUnderTest, client: RawClient) -> No
 def grow(
     client: RawClient, name: str, count: int, assignments: Sequence[list[int]] | None = None, **options: Any
 ) -> Any:
-    made = None if assignments is None else [cp.CreatePartitionsAssignment(broker_ids=ids) for ids in assignments]
-    topic = cp.CreatePartitionsTopic(name=name, count=count, assignments=made)
+    new_assignments = (
+        None if assignments is None else [cp.CreatePartitionsAssignment(broker_ids=ids) for ids in assignments]
+    )
+    topic = cp.CreatePartitionsTopic(name=name, count=count, assignments=new_assignments)
     request = cp.CreatePartitionsRequest(topics=[topic], timeout_ms=30_000, **options)
     (answer,) = client.call(request, 3).results
     return answer.error_code, answer.error_message
@@ -178,7 +180,7 @@ def test_a_request_without_time_is_refused_whole_and_changes_nothing(
     named = [el.TopicPartitions(topic=old, partitions=[0])]
     elected = client.call(el.ElectLeadersRequest(topic_partitions=named, timeout_ms=timeout_ms), 2)
     assert elected.error_code == 7
-    assert [one.error_code for each in elected.replica_election_results for one in each.partition_result] == [7]
+    assert [result.error_code for each in elected.replica_election_results for result in each.partition_result] == [7]
     assert len(metadata(client, name=old).partitions) == 2
     assert metadata(client, name=new).error_code == 3
 

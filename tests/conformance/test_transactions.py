@@ -81,8 +81,8 @@ def test_end_txn_v5_is_repeatable_and_exclusive(broker: BrokerUnderTest, client:
     assert client.end_transaction(name, me, commit=False).error_code == ErrorCode.INVALID_TXN_STATE
     mine = Producer(me.producer_id, me.epoch + 1)
     assert client.end_transaction(name, mine, commit=True).error_code == ErrorCode.INVALID_TXN_STATE
-    stranger = Producer(me.producer_id + 100_000, 0)
-    assert client.end_transaction(name, stranger, commit=True).error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    foreign_pair = Producer(me.producer_id + 100_000, 0)
+    assert client.end_transaction(name, foreign_pair, commit=True).error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     unknown = client.end_transaction(broker.name("nobody"), me, commit=True)
     assert unknown.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
@@ -270,7 +270,7 @@ def test_what_the_admin_sees(broker: BrokerUnderTest, client: RawClient) -> None
     assert (state.transaction_state, state.transaction_timeout_ms) == ("Ongoing", 54_321)
     assert (state.producer_id, state.producer_epoch) == (me.producer_id, me.epoch)
     assert before - 1000 <= state.transaction_start_time_ms <= int(time.time() * 1000) + 1000
-    assert [(one.topic, list(one.partitions)) for one in state.topics] == [(topic, [0])]
+    assert [(entry.topic, list(entry.partitions)) for entry in state.topics] == [(topic, [0])]
     (open_state,) = producers(client, topic)
     assert (open_state.producer_id, open_state.producer_epoch, open_state.last_sequence) == (
         me.producer_id,
@@ -282,7 +282,7 @@ def test_what_the_admin_sees(broker: BrokerUnderTest, client: RawClient) -> None
     def listed(**filters: object) -> list[str]:
         answer = client.call(ListTransactionsRequest(**filters), 2)  # type: ignore[arg-type]
         assert answer.error_code == 0
-        return [one.transactional_id for one in answer.transaction_states if one.transactional_id == name]
+        return [listing.transactional_id for listing in answer.transaction_states if listing.transactional_id == name]
 
     assert listed() == [name]
     assert listed(state_filters=["Ongoing"]) == [name]

@@ -27,7 +27,9 @@ def opened(broker: BrokerUnderTest, client: RawClient) -> tuple[str, str, Produc
 def listed(client: RawClient, names: list[str], version: int = 2, **filters: Any) -> list[str]:
     answer = client.call(ListTransactionsRequest(**filters), version)
     assert answer.error_code == 0
-    return sorted(one.transactional_id for one in answer.transaction_states if one.transactional_id in names)
+    return sorted(
+        listing.transactional_id for listing in answer.transaction_states if listing.transactional_id in names
+    )
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

@@ -64,7 +64,7 @@ def test_adding_partitions(broker: BrokerUnderTest, client: RawClient, version: 
     assert client.describe_transaction(name).transaction_state == "Empty"
     assert add_partitions(client, name, me, [(topic, 0), (topic, 1)], version) == {(topic, 0): 0, (topic, 1): 0}
     assert add_partitions(client, name, me, [(topic, 1)], version) == {(topic, 1): 0}
-    assert [(one.topic, sorted(one.partitions)) for one in client.describe_transaction(name).topics] == [
+    assert [(entry.topic, sorted(entry.partitions)) for entry in client.describe_transaction(name).topics] == [
         (topic, [0, 1])
     ]
     foreign = Producer(me.producer_id + 100_000, 0)

@@ -197,13 +197,13 @@ def committed(broker: BrokerUnderTest, topic: str, partitions: int) -> list[byte
         wait_for_markers(admin, topic_partitions)
         ends = admin.list_offsets(dict.fromkeys(topic_partitions, -1), isolation=fencepost.Isolation.READ_COMMITTED)
         latest = admin.list_offsets(dict.fromkeys(topic_partitions, -1))
-    assert {one: at.offset for one, at in ends.items()} == {one: at.offset for one, at in latest.items()}, (
-        "none is open"
-    )
+    assert {partition: at.offset for partition, at in ends.items()} == {
+        partition: at.offset for partition, at in latest.items()
+    }, "none is open"
     found = []
     with fencepost.Consumer(broker.bootstrap_servers) as consumer:
-        for one, end in ends.items():
-            for fetched in consumer.fetch_range(one.topic, one.partition, 0, end.offset, timeout_ms=60_000):
+        for partition, end in ends.items():
+            for fetched in consumer.fetch_range(partition.topic, partition.partition, 0, end.offset, timeout_ms=60_000):
                 found += [value for value in fetched.columns.values() if value is not None]
     return found
 

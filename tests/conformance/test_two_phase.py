@@ -102,15 +102,15 @@ def test_keeping_what_is_prepared(broker: BrokerUnderTest, client: RawClient) ->
     """KIP-939: init with keep returns the ongoing pair and a new one to end it with. Kafka 4.4 answers 35."""
     topic, name = client.create_topic(broker.name("t")), broker.name("txn")
     pair = prepare(client, topic, name, [b"kept"])
-    kept = client.init_producer_id(name, two_phase=True, keep_prepared=True)
+    reply = client.init_producer_id(name, two_phase=True, keep_prepared=True)
     if not broker.is_ours:
-        assert (kept.error_code, kept.producer_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
-        assert (kept.ongoing_txn_producer_id, kept.ongoing_txn_producer_epoch) == (-1, -1)
+        assert (reply.error_code, reply.producer_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+        assert (reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch) == (-1, -1)
         assert client.describe_transaction(name).transaction_state == "Ongoing"
         return
-    assert kept.error_code == 0
-    assert (kept.ongoing_txn_producer_id, kept.ongoing_txn_producer_epoch) == (pair.producer_id, pair.epoch)
-    following = Producer(kept.producer_id, kept.producer_epoch)
+    assert reply.error_code == 0
+    assert (reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch) == (pair.producer_id, pair.epoch)
+    following = Producer(reply.producer_id, reply.producer_epoch)
     assert following != pair
     assert client.describe_transaction(name).transaction_state == "Ongoing"
     later = client.init_producer_id(name, two_phase=True, keep_prepared=True)
@@ -125,10 +125,10 @@ def test_keeping_what_is_prepared(broker: BrokerUnderTest, client: RawClient) ->
 def test_keeping_nothing(broker: BrokerUnderTest, client: RawClient) -> None:
     """With no transaction open, keep is an ordinary init (ours); 35 at Kafka, and nothing is created."""
     name = broker.name("txn")
-    kept = client.settled(lambda: client.init_producer_id(name, two_phase=True, keep_prepared=True))
+    reply = client.settled(lambda: client.init_producer_id(name, two_phase=True, keep_prepared=True))
     if broker.is_ours:
-        assert (kept.error_code, kept.producer_epoch) == (0, 0)
-        assert (kept.ongoing_txn_producer_id, kept.ongoing_txn_producer_epoch) == (-1, -1)
+        assert (reply.error_code, reply.producer_epoch) == (0, 0)
+        assert (reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch) == (-1, -1)
     else:
-        assert kept.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert reply.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert client.describe_transaction(name).error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND

@@ -22,10 +22,10 @@ def listed(bootstrap_servers: str) -> dict[int, str]:
     with RawClient(bootstrap_servers) as client:
         keys = client.api_versions().api_keys
     return {
-        one.api_key: f"{one.min_version}-{one.max_version}"
-        if one.min_version < one.max_version
-        else f"{one.min_version}"
-        for one in keys
+        api.api_key: f"{api.min_version}-{api.max_version}"
+        if api.min_version < api.max_version
+        else f"{api.min_version}"
+        for api in keys
     }
 
 

@@ -38,8 +38,8 @@ HTML = "<script>document.title='owned'</script><b>"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as one:
-        yield one
+    with chromium() as instance:
+        yield instance
 
 
 @pytest.fixture
@@ -327,7 +327,7 @@ def test_the_program_is_stopped(cluster: str, show: Callable[..., Tab]) -> None:
     sees(tab, "The program behind this page does not answer.", where="#notices")
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, second: str) -> float:
     """Of two colours as browsers give them (WCAG 2.2, relative luminance)."""
 
     def luminance(colour: str) -> float:
@@ -335,7 +335,7 @@ def contrast(one: str, other: str) -> float:
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    high, low = sorted((luminance(first), luminance(second)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 

@@ -48,15 +48,15 @@ def login(user: str) -> dict[str, str]:
 def several(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Page, Broker, Broker]]:
     """A page about `open`, `guarded` (as alice, who may see one topic) and `dead`; the first two brokers."""
     monkeypatch.setattr(cluster_monitor, "CALL_MS", 1000)
-    with fencepost.Broker() as one, fencepost.Broker(RIGHTS, users={"admin": "admin", "alice": "alice"}) as two:
+    with fencepost.Broker() as first, fencepost.Broker(RIGHTS, users={"admin": "admin", "alice": "alice"}) as second:
         clusters = [
-            PageCluster({"bootstrap.servers": one.bootstrap_servers}, "open", allow_actions=True),
-            PageCluster({"bootstrap.servers": two.bootstrap_servers, **login("alice")}, "guarded"),
+            PageCluster({"bootstrap.servers": first.bootstrap_servers}, "open", allow_actions=True),
+            PageCluster({"bootstrap.servers": second.bootstrap_servers, **login("alice")}, "guarded"),
             PageCluster({"bootstrap.servers": NOBODY}, "dead"),
         ]
         page = Page(clusters, every_s=0.2)
         try:
-            yield page, one, two
+            yield page, first, second
         finally:
             page.close()
 
@@ -64,10 +64,10 @@ def several(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Page, Broker, Bro
 def test_a_person_turns_from_cluster_to_cluster(
     several: tuple[Page, Broker, Broker], show: Callable[..., Tab], caplog: pytest.LogCaptureFixture
 ) -> None:
-    page, one, two = several
+    page, first, second = several
     caplog.set_level(logging.WARNING, "fencepost.ui")
-    as_admin = {"bootstrap.servers": two.bootstrap_servers, **login("admin")}
-    with fencepost.Admin(one.bootstrap_servers) as admin:
+    as_admin = {"bootstrap.servers": second.bootstrap_servers, **login("admin")}
+    with fencepost.Admin(first.bootstrap_servers) as admin:
         admin.create_topic("of-open", 1)
     with fencepost.Admin.from_config(as_admin) as admin:
         admin.create_topic("of-guarded", 1)
@@ -122,8 +122,8 @@ def hold(tab: Tab, address: str) -> list[Route]:
 def test_a_question_that_was_left_before_its_answer_does_not_come_up(
     several: tuple[Page, Broker, Broker], show: Callable[..., Tab]
 ) -> None:
-    page, one, _ = several
-    with fencepost.Admin(one.bootstrap_servers) as admin:
+    page, first, _ = several
+    with fencepost.Admin(first.bootstrap_servers) as admin:
         admin.create_topic("stays", 1)
     tab = show(page.acting_address)
     held = hold(tab, "**/do/look-before-change*")
@@ -241,7 +241,7 @@ def test_clusters_are_files(started: list[PageCluster], tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--cluster", "a"], "not NAME=FILE"),
         (["--cluster", "a=FILE", "--cluster", "a=FILE"], "given twice"),
@@ -261,7 +261,7 @@ def test_clusters_are_files(started: list[PageCluster], tmp_path: Path, monkeypa
     ],
 )
 def test_clusters_that_cannot_be_are_refused(
-    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     (tmp_path / "file").write_text("bootstrap.servers=a:1\n")
@@ -270,4 +270,4 @@ def test_clusters_that_cannot_be_are_refused(
     with pytest.raises(SystemExit) as ended:
         main(["ui", *given])
     assert ended.value.code in (1, 2)
-    assert told in re.sub(r"\s+", " ", capsys.readouterr().err)
+    assert message in re.sub(r"\s+", " ", capsys.readouterr().err)

@@ -63,7 +63,7 @@ def nonsense_ends_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plant", "attack", "told"),
+    ("plant", "attack", "message"),
     [
         (unread_without_bound, "unread answers", "MiB of memory were taken"),
         (ends_of_bodies_unchecked, "random requests", "a request failed"),
@@ -73,7 +73,7 @@ def nonsense_ends_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_planted_defect_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None], attack: str, told: str, monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[pytest.MonkeyPatch], None], attack: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
 
@@ -81,5 +81,5 @@ def test_a_planted_defect_is_found(
         for seed in range(1, 6):  # what is drawn changes with every new API
             attack_broker(seed, deeds=100, only=attack)
 
-    with pytest.raises(AssertionError, match=told):
+    with pytest.raises(AssertionError, match=message):
         attack_several_times()

@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 WIRE = HERE / "wire"
 SEGMENTS = HERE / "segments"
 PROPERTIES = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
-KEPT_PER_KIND = 2
+MOST_PER_KIND = 2
 LARGEST_BYTES = 8_000
 
 
@@ -180,7 +180,7 @@ def java_administers(bootstrap: str, proxy: RecordingProxy) -> None:
 
 
 def write_wire(exchanges: list[Exchange]) -> None:
-    """One JSON line per exchange, `KEPT_PER_KIND` of each label, API key and version."""
+    """One JSON line per exchange, `MOST_PER_KIND` of each label, API key and version."""
     shutil.rmtree(WIRE, ignore_errors=True)
     WIRE.mkdir(parents=True)
     seen: Counter[tuple[str, int, int]] = Counter()
@@ -188,7 +188,7 @@ def write_wire(exchanges: list[Exchange]) -> None:
     for exchange in exchanges:
         label = "broker/transaction" if sent_by_the_broker(exchange) else exchange.label
         kind = (label, exchange.api_key, exchange.api_version)
-        if len(exchange.request) + len(exchange.response) > LARGEST_BYTES or seen[kind] >= KEPT_PER_KIND:
+        if len(exchange.request) + len(exchange.response) > LARGEST_BYTES or seen[kind] >= MOST_PER_KIND:
             continue
         seen[kind] += 1
         line = {

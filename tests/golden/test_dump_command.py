@@ -67,7 +67,7 @@ def test_records(partition: str, capsys: pytest.CaptureFixture[str]) -> None:
         for record, dumped in zip(line.get("records", ()), [] if line["control"] else batch.records, strict=True):
             assert (record["key"], record["value"]) == (dumped.key, dumped.payload)
             assert str(record["offset"]) == dumped.fields["offset"]
-            assert ",".join(one["name"] for one in record.get("headers", ())) == dumped.fields["headerKeys"]
+            assert ",".join(header["name"] for header in record.get("headers", ())) == dumped.fields["headerKeys"]
             compared += 1
     assert compared >= 5
 

@@ -148,7 +148,7 @@ def test_the_transaction_log() -> None:
         assert ours.client_transaction_version == data.get("clientTransactionVersion", 0)
         assert ours.next_producer_epoch == data.get("nextProducerEpoch", -1)
         partitions = {topic: list(numbers) for topic, numbers in ours.transaction_partitions or ()}
-        assert partitions == {one["topic"]: one["partitionIds"] for one in data["transactionPartitions"] or ()}
+        assert partitions == {entry["topic"]: entry["partitionIds"] for entry in data["transactionPartitions"] or ()}
         assert transaction_log.encode_key(transaction_log.decode_key(key)) == key
         assert transaction_log.encode_value(ours, int(theirs["version"])) == value
         statuses.append(ours.transaction_status)
@@ -209,10 +209,10 @@ def check_group(value: bytes | None, line: DumpedRecord) -> None:
     )
     assert ours.leader == data["leader"]
     assert ours.current_state_timestamp_ms == data["currentStateTimestamp"]
-    assert [(one.member_id, one.client_id, one.client_host) for one in ours.members] == [
-        (one["memberId"], one["clientId"], one["clientHost"]) for one in data["members"]
+    assert [(member.member_id, member.client_id, member.client_host) for member in ours.members] == [
+        (member["memberId"], member["clientId"], member["clientHost"]) for member in data["members"]
     ]
-    assert [(one.rebalance_timeout_ms, one.session_timeout_ms) for one in ours.members] == [
-        (one["rebalanceTimeout"], one["sessionTimeout"]) for one in data["members"]
+    assert [(member.rebalance_timeout_ms, member.session_timeout_ms) for member in ours.members] == [
+        (member["rebalanceTimeout"], member["sessionTimeout"]) for member in data["members"]
     ]
     assert offsets_log.encode_group_value(ours, int(theirs["version"])) == value

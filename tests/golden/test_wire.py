@@ -32,7 +32,7 @@ def body(exchange: Exchange, *, response: bool) -> memoryview:
 
 
 def of(label: str, api_key: int) -> list[Exchange]:
-    found = [one for one in EXCHANGES if one.label == label and one.api_key == api_key]
+    found = [exchange for exchange in EXCHANGES if exchange.label == label and exchange.api_key == api_key]
     assert found, f"nothing captured for {label}, API key {api_key}"
     return found
 
@@ -91,7 +91,9 @@ def test_headers_are_read_and_written_back(exchange: Exchange) -> None:
     assert bytes(written)[4:] == exchange.response
 
 
-@pytest.mark.parametrize("exchange", [one for one in EXCHANGES if one.api_key not in BY_HAND | FOREIGN], ids=kind)
+@pytest.mark.parametrize(
+    "exchange", [exchange for exchange in EXCHANGES if exchange.api_key not in BY_HAND | FOREIGN], ids=kind
+)
 def test_bodies_are_read_and_written_back(exchange: Exchange) -> None:
     request = body(exchange, response=False)
     read = codec.decode_request(exchange.api_key, exchange.api_version, request)
@@ -101,7 +103,7 @@ def test_bodies_are_read_and_written_back(exchange: Exchange) -> None:
     assert codec.encode_response(read, exchange.api_version) == bytes(response)
 
 
-@pytest.mark.parametrize("exchange", [one for one in EXCHANGES if one.api_key == PRODUCE], ids=kind)
+@pytest.mark.parametrize("exchange", [exchange for exchange in EXCHANGES if exchange.api_key == PRODUCE], ids=kind)
 def test_produce_is_read_and_written_back(exchange: Exchange) -> None:
     request = body(exchange, response=False)
     read = produce_wire.decode_request(request, exchange.api_version)
@@ -112,7 +114,7 @@ def test_produce_is_read_and_written_back(exchange: Exchange) -> None:
     assert [result.partition for result in answer.partitions] == [sent.partition for sent in read.partitions]
 
 
-@pytest.mark.parametrize("exchange", [one for one in EXCHANGES if one.api_key == FETCH], ids=kind)
+@pytest.mark.parametrize("exchange", [exchange for exchange in EXCHANGES if exchange.api_key == FETCH], ids=kind)
 def test_fetch_is_read_and_written_back(exchange: Exchange) -> None:
     request = body(exchange, response=False)
     read = fetch_wire.decode_request(request, exchange.api_version)

@@ -22,7 +22,7 @@ damages = st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 255)), max_si
 HEADER_CHANGES = st.lists(st.tuples(st.integers(0, 60), st.sampled_from([0, 1, 2, 0x20, 0x7F, 0x80, 0xFF])), max_size=1)
 
 
-def made(kind: str, records: int, epoch: int, transactional: bool, base_offset: int) -> bytes:
+def batch_of(kind: str, records: int, epoch: int, transactional: bool, base_offset: int) -> bytes:
     """Return one batch."""
     if kind in ("marker", "odd marker"):
         marker = encode_marker(True, producer_id=7, producer_epoch=0, coordinator_epoch=1, timestamp_ms=5)
@@ -75,7 +75,7 @@ def outcomes(buffer: bytes, **more: Any) -> list[Any]:
 def joined(described: list[tuple[str, int, int, bool]]) -> bytes:
     found, offset = [], 3
     for kind, records, epoch, transactional in described:
-        found.append(made(kind, records, epoch, transactional, offset))
+        found.append(batch_of(kind, records, epoch, transactional, offset))
         offset += records if kind not in ("marker", "odd marker") else 1
     return b"".join(found)
 

@@ -65,12 +65,12 @@ def test_what_is_encoded_is_decoded(batches: list[tuple[Rows, str]], first: int,
 @given(records, codecs, st.integers(61, 2_000))
 def test_cutting_keeps_every_record_and_the_limit(rows: Rows, codec: str, limit: int) -> None:
     columns = decode_batches(encoded(rows))
-    made = []
+    outputs = []
     for name in ENGINES:
         with engine(name):
-            made.append(encode_batches(columns, limit, compression=codec))
-    batches = made[0]
-    assert batches == made[1]
+            outputs.append(encode_batches(columns, limit, compression=codec))
+    batches = outputs[0]
+    assert batches == outputs[1]
     assert all(verify_crc(batch) for batch in batches)
     assert all(len(batch) <= limit or parse_header(batch).record_count == 1 for batch in batches)
     assert [plain(r) for batch in batches for r in decode_batches(batch).records()] == rows
@@ -116,15 +116,15 @@ def outcome(buffer: bytes, start_offset: int) -> tuple[object, ...]:
 def test_both_engines_make_the_same_bytes_and_columns(
     batches: list[tuple[Rows, str]], start_offset: int, changes: list[tuple[int, int]]
 ) -> None:
-    made, seen = [], []
+    outputs, seen = [], []
     for name in ENGINES:
         with engine(name):
-            made.append(b"".join(encoded(rows, codec, 40 * index) for index, (rows, codec) in enumerate(batches)))
-            damaged = bytearray(made[0])
+            outputs.append(b"".join(encoded(rows, codec, 40 * index) for index, (rows, codec) in enumerate(batches)))
+            damaged = bytearray(outputs[0])
             for position, byte in changes:
                 damaged[position % len(damaged)] = byte
             seen.append(outcome(bytes(damaged), start_offset))
-    assert made[0] == made[1]
+    assert outputs[0] == outputs[1]
     assert seen[0] == seen[1]
 
 
@@ -143,10 +143,10 @@ def test_both_engines_make_the_same_batch_of_pairs(
     transactional: bool,
     control: bool,
 ) -> None:
-    made = []
+    outputs = []
     for name in ENGINES:
         with engine(name):
-            made.append(
+            outputs.append(
                 encode_pairs(
                     given_pairs,
                     time_ms,
@@ -158,14 +158,14 @@ def test_both_engines_make_the_same_batch_of_pairs(
                     control=control,
                 )
             )
-    assert made[0] == made[1]
-    header = parse_header(made[0])
-    assert verify_crc(made[0])
+    assert outputs[0] == outputs[1]
+    header = parse_header(outputs[0])
+    assert verify_crc(outputs[0])
     assert (header.base_offset, header.partition_leader_epoch) == (base_offset, leader_epoch)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (producer_id, producer_epoch, -1)
     assert (header.is_transactional, header.is_control) == (transactional, control)
     assert (header.base_timestamp, header.max_timestamp) == (time_ms, time_ms)
-    found = list(pairs_of(header, memoryview(made[0])))
+    found = list(pairs_of(header, memoryview(outputs[0])))
     assert found == [(base_offset + delta, key or b"", value) for delta, (key, value) in enumerate(given_pairs)]
 
 
@@ -255,13 +255,13 @@ def test_both_forms_join_the_same_strings(described: list[tuple[bytes, list[tupl
         )
         for blob, cuts in described
     ]
-    made: list[object] = []
+    outputs: list[object] = []
     for name in ENGINES:
         with engine(name):
             try:
                 bounds, strings = gather(columns)
             except CorruptBatch as error:
-                made.append(str(error))
+                outputs.append(str(error))
             else:
-                made.append((bounds.tolist(), strings.tobytes()))
-    assert made[0] == made[1]
+                outputs.append((bounds.tolist(), strings.tobytes()))
+    assert outputs[0] == outputs[1]

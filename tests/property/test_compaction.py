@@ -69,7 +69,7 @@ class World:
         self.model = Model()
         self.counter = 0
         self.rounds = 0
-        self.cuts = self.kept = 0
+        self.cuts = self.survived = 0
         self.unanswered: tuple[int, int, Callable[[int], None]] | None = None  # of an append that the power cut
         self.log = self.opened()
 
@@ -94,7 +94,7 @@ class World:
             records.append((key, None if self.chance.random() < 0.2 else b"v%d" % self.counter * 5))
         epoch, sequence = self.model.producers.get(pid, (0, -1))
         in_transaction = pid in self.model.open or (pid >= 0 and self.chance.random() < 0.6)
-        made = keyed(
+        data = keyed(
             *records,
             producer_id=pid,
             epoch=epoch if pid >= 0 else -1,
@@ -115,7 +115,7 @@ class World:
                 self.model.committed += rows
 
         self.unanswered = (self.log.log_end_offset, count, appended)
-        answer = self.log.append(made, self.now_ms)
+        answer = self.log.append(data, self.now_ms)
         assert isinstance(answer, Appended), answer
         self.sync()
         appended(answer.base_offset)
@@ -177,7 +177,7 @@ class World:
         assert self.log.log_end_offset in (end, end + count)  # an append that was cut off is there as a whole or not
         if self.log.log_end_offset > end:
             appended(end)
-            self.kept += 1
+            self.survived += 1
 
     def restart(self) -> None:
         if self.chance.random() < 0.5:
@@ -245,7 +245,7 @@ STEPS = (
 
 @pytest.mark.parametrize("first", range(0, 80, 20))
 def test_compaction_keeps_what_counts(first: int) -> None:
-    rounds = cuts = kept = 0
+    rounds = cuts = survived = 0
     for seed in range(first, first + 20):
         world = World(seed)
         try:
@@ -254,5 +254,5 @@ def test_compaction_keeps_what_counts(first: int) -> None:
             world.check()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
-        rounds, cuts, kept = rounds + world.rounds, cuts + world.cuts, kept + world.kept
-    assert rounds > 50 and cuts > 20 and kept > 0
+        rounds, cuts, survived = rounds + world.rounds, cuts + world.cuts, survived + world.survived
+    assert rounds > 50 and cuts > 20 and survived > 0

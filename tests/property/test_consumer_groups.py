@@ -41,7 +41,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.world = GroupWorld(FakeTopics(ta=3, tb=2))
         self.joined = 0
 
-    def one(self, which: int) -> ConsumerActor:
+    def actor(self, which: int) -> ConsumerActor:
         return self.world.consumers[which % len(self.world.consumers)]
 
     @precondition(lambda self: len(self.world.consumers) < MOST_CONSUMERS)
@@ -59,7 +59,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.consumers)
     @rule(which=st.integers(0, MOST_CONSUMERS), lost=st.sampled_from([False, False, False, True]))
     def heartbeat(self, which: int, lost: bool) -> None:
-        self.world.beat(self.one(which), lost=lost)
+        self.world.beat(self.actor(which), lost=lost)
 
     @precondition(lambda self: self.world.consumers)
     @rule()
@@ -71,14 +71,14 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.consumers)
     @rule(which=st.integers(0, MOST_CONSUMERS), lazy=st.booleans())
     def be_slow_to_give_back(self, which: int, lazy: bool) -> None:
-        consumer = self.one(which)
+        consumer = self.actor(which)
         consumer.lazy = lazy
         self.world.take(consumer)
 
     @precondition(lambda self: self.world.consumers)
     @rule(which=st.integers(0, MOST_CONSUMERS), epoch=st.sampled_from([-1, -2]))
     def leave(self, which: int, epoch: int) -> None:
-        consumer = self.one(which)
+        consumer = self.actor(which)
         self.world.consumers.remove(consumer)
         if epoch == -2 and consumer.instance is None:
             epoch = -1
@@ -91,12 +91,12 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.consumers)
     @rule(which=st.integers(0, MOST_CONSUMERS))
     def die(self, which: int) -> None:
-        self.world.consumers.remove(self.one(which))
+        self.world.consumers.remove(self.actor(which))
 
     @precondition(lambda self: self.world.consumers)
     @rule(which=st.integers(0, MOST_CONSUMERS), topics=st.sampled_from([TOPICS, ("ta",), ("tb",)]))
     def subscribe_anew(self, which: int, topics: tuple[str, ...]) -> None:
-        consumer = self.one(which)
+        consumer = self.actor(which)
         consumer.topics, consumer.whole = topics, True
 
     @rule(name=st.sampled_from(TOPICS), by=st.integers(1, 3))
@@ -124,7 +124,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
                 world.beat(consumer)
             world.driver.wait(2_000)
         world.settle()
-        wanted = {name for one in world.consumers for name in TOPICS if name in one.topics or one.regex}
+        wanted = {name for member in world.consumers for name in TOPICS if name in member.topics or member.regex}
         assert not world.unassigned(sorted(wanted))
 
 
@@ -226,13 +226,13 @@ class MixedGroupMachine(RuleBasedStateMachine):
         group = self.world.group
         everybody: list[Any] = [*self.classic, *self.world.consumers]
         if group is not None:
-            return [one for one in everybody if one.member_id in group.members]
+            return [member for member in everybody if member.member_id in group.members]
         classic = self.world.driver.coordinator.kind(ClassicGroups).find(GROUP)
-        return [] if classic is None else [one for one in self.classic if one.member_id in classic.members]
+        return [] if classic is None else [member for member in self.classic if member.member_id in classic.members]
 
     @invariant()
     def no_partition_has_two_owners(self) -> None:
-        own = Counter(partition for one in self.live() for partition in one.owned)
+        own = Counter(partition for member in self.live() for partition in member.owned)
         assert not [partition for partition, count in own.items() if count > 1]
         assert not self.world.owned_twice()
 
@@ -244,9 +244,11 @@ class MixedGroupMachine(RuleBasedStateMachine):
             self.everybody_steps(1)
             self.world.driver.wait(1_000)
             found = [self.world.topics.find(name) for name in TOPICS]
-            everything = {TopicIdPartition(one[0], i) for one in found if one is not None for i in range(one[1])}
+            everything = {
+                TopicIdPartition(topic[0], i) for topic in found if topic is not None for i in range(topic[1])
+            }
             mixed = self.world.group is not None
-            whole = everything == frozenset().union(*(one.owned for one in everybody))
+            whole = everything == frozenset().union(*(member.owned for member in everybody))
             if whole and mixed == bool(self.world.consumers) and len(self.live()) == len(everybody):
                 return
         raise AssertionError(f"some have no owner, or the group is of the wrong kind: {everybody}")
@@ -266,7 +268,7 @@ def test_a_restart_in_the_middle_of_going_back_leaves_no_partition_without_an_ow
     machine.everybody_steps(rounds=6)
     machine.go(which=1, politely=True)
     machine.start_again()
-    assert [one.name for one in machine.live()] == ["c1"]
+    assert [member.name for member in machine.live()] == ["c1"]
     machine.teardown()
 
 
@@ -303,7 +305,7 @@ def test_what_was_to_be_given_back_in_a_rebalance_that_a_restart_interrupts_has_
     machine.join(classic=True)
     machine.everybody_steps(rounds=4)
     machine.start_again()
-    assert [len(one.held) for one in machine.classic] == [5, 0, 0], "the first was to hold everything still"
+    assert [len(member.held) for member in machine.classic] == [5, 0, 0], "the first was to hold everything still"
     machine.join(classic=False)
     for _ in range(10):
         machine.everybody_steps(rounds=1)

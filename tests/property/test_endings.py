@@ -52,7 +52,7 @@ class HistoryBuilder:
     ended: tuple[Ending, ...] = ()
     before: tuple[ProducerPair, ...] = ()
     """Pairs of the id's lives before it expired."""
-    told: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
     may_forget: bool = False
     """There is too little room to remember all."""
     old_clients: bool = False
@@ -85,7 +85,7 @@ def carried_out(story: HistoryBuilder, result: Result[Any], step: str, allocated
     state = story.state
     for record in result.records:
         state = record.transaction
-    return replace(story, state=state, allocated=allocated, told=(*story.told, step))
+    return replace(story, state=state, allocated=allocated, steps=(*story.steps, step))
 
 
 def decided(story: HistoryBuilder, how: Ending) -> HistoryBuilder:
@@ -93,14 +93,14 @@ def decided(story: HistoryBuilder, how: Ending) -> HistoryBuilder:
     check(replace(story, ended=(*story.ended[:-1], how)))
     current = story.state
     if current is None or current.state not in PREPARED:
-        raise AssertionError(story.told)
+        raise AssertionError(story.steps)
     done = replace(story, state=ending.complete(story.now_ms, current), ended=(*story.ended[:-1], how))
     return with_names(done, after(done).client_pair)
 
 
 def after(story: HistoryBuilder) -> Transaction:
     if story.state is None:
-        raise AssertionError(story.told)
+        raise AssertionError(story.steps)
     return story.state
 
 
@@ -140,8 +140,8 @@ def end(story: HistoryBuilder, pair: ProducerPair, *, commit: bool, version: int
         if result.reply.error_code == 0 and not story.old_clients:
             how = [story.ended[number] for number in story.named().get(pair, ())]
             opposite = (Ending.ABORTED, Ending.TIMED_OUT) if commit else (Ending.COMMITTED,)
-            assert not set(how) & set(opposite), (*story.told, asked)
-            assert how or not commit, (*story.told, asked)
+            assert not set(how) & set(opposite), (*story.steps, asked)
+            assert how or not commit, (*story.steps, asked)
         return None
     next_story = carried_out(story, result, asked, allocated())
     if was_open:
@@ -161,7 +161,7 @@ def expire(story: HistoryBuilder) -> HistoryBuilder | None:
     if story.state is None or decide_end.expired(story.state) is None:
         return None
     gone = (*story.before, *(pair for pair, _ in story.names))
-    return replace(story, state=None, names=(), ended=(), before=gone, told=(*story.told, "expire"))
+    return replace(story, state=None, names=(), ended=(), before=gone, steps=(*story.steps, "expire"))
 
 
 def steps(story: HistoryBuilder, end_versions: tuple[int, ...]) -> Iterator[HistoryBuilder | None]:
@@ -207,10 +207,10 @@ def forms(state: Transaction | None) -> Iterator[Transaction | None]:
 
 def check(story: HistoryBuilder) -> None:
     for state in forms(story.state):
-        assert state == story.state, story.told
+        assert state == story.state, story.steps
         for pair in (FOREIGN, *story.before, *(pair for pair, _ in story.names)):
             allowed = expected(story, pair) | ({Ending.UNKNOWN} if story.may_forget or story.old_clients else set())
-            assert endings.ending_of(state, pair) in allowed, (*story.told, pair, expected(story, pair))
+            assert endings.ending_of(state, pair) in allowed, (*story.steps, pair, expected(story, pair))
 
 
 def beginning(epoch: int) -> HistoryBuilder:
@@ -220,7 +220,7 @@ def beginning(epoch: int) -> HistoryBuilder:
     if story is None:
         raise AssertionError
     state = replace(after(story), producer_epoch=epoch, endings=endings.begin(pair))
-    return replace(story, state=state, names=((pair, ()),), told=(f"epoch {epoch}",))
+    return replace(story, state=state, names=((pair, ()),), steps=(f"epoch {epoch}",))
 
 
 def search(depth: int, *, epoch: int, end_versions: tuple[int, ...] = (5,), may_forget: bool = False) -> int:
@@ -233,7 +233,7 @@ def search(depth: int, *, epoch: int, end_versions: tuple[int, ...] = (5,), may_
                 if following is None:
                     continue
                 check(following)
-                found[replace(following, told=())] = following
+                found[replace(following, steps=())] = following
         stories = set(found.values())
     return len(stories)
 
@@ -355,8 +355,8 @@ def answers_a_commit_to_whoever_comes_late(monkeypatch: pytest.MonkeyPatch) -> N
 def joins_across_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     right = endings._Run.with_next
 
-    def wrong(self: Any, next_one: Any) -> Any:
-        joined = right(self, next_one)
+    def wrong(self: Any, following: Any) -> Any:
+        joined = right(self, following)
         return None if joined is None else joined._replace(step=joined.width)
 
     monkeypatch.setattr(endings._Run, "with_next", wrong)
@@ -367,9 +367,9 @@ def drops_without_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     right = endings.remember
 
     def wrong(before: Transaction, *, commit: bool) -> bytes:
-        made = right(before, commit=commit)
-        head = before.endings[:10] if before.endings else made[:10]
-        return head + made[10:]
+        memory = right(before, commit=commit)
+        head = before.endings[:10] if before.endings else memory[:10]
+        return head + memory[10:]
 
     monkeypatch.setattr(endings, "remember", wrong)
 

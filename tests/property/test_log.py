@@ -90,8 +90,8 @@ class Driver:
     def end(self) -> int:
         return max((header.last_offset + 1 for raw in self.appended for header, _ in iter_batches(raw)), default=0)
 
-    def note(self, made: bytes, offset: int) -> None:
-        self.appended.append(offset.to_bytes(8, "big") + made[8:12] + bytes(4) + made[16:])
+    def note(self, data: bytes, offset: int) -> None:
+        self.appended.append(offset.to_bytes(8, "big") + data[8:12] + bytes(4) + data[16:])
 
     def append(self, pid: int, transactional: bool, count: int) -> None:
         model = self.replayed()
@@ -101,26 +101,26 @@ class Driver:
         sequence = model.last_sequence.get(pid, -1) + 1
         epoch = model.epochs.get(pid, 0)
         stamp = NOW + self.counter % 5
-        made = batch(
+        data = batch(
             *values, producer_id=pid, epoch=epoch, sequence=sequence, transactional=transactional, timestamp=stamp
         )
-        self.attempts.add(made[16:])
-        self.took(made, self.log.append(made, NOW))
+        self.attempts.add(data[16:])
+        self.took(data, self.log.append(data, NOW))
 
     def append_plain(self, count: int) -> None:
         self.counter += 1
-        made = batch(*[b"plain %d/%d" % (self.counter, i) for i in range(count)], timestamp=NOW)
-        self.attempts.add(made[16:])
-        self.took(made, self.log.append(made, NOW))
+        data = batch(*[b"plain %d/%d" % (self.counter, i) for i in range(count)], timestamp=NOW)
+        self.attempts.add(data[16:])
+        self.took(data, self.log.append(data, NOW))
 
-    def took(self, made: bytes, answer: Appended | Duplicate | Rejected) -> None:
+    def took(self, data: bytes, answer: Appended | Duplicate | Rejected) -> None:
         if isinstance(answer, Rejected):
             assert answer.error_code == 56, answer
             assert self.log.failure is not None
             return
         assert isinstance(answer, Appended), answer
         assert answer.base_offset == self.end()
-        self.note(made, answer.base_offset)
+        self.note(data, answer.base_offset)
 
     def repeat(self, pid: int, back: int) -> None:
         """A retry of one of the last five batches: success with its first offset, and nothing is written."""
@@ -137,8 +137,8 @@ class Driver:
     def gap(self, pid: int) -> None:
         model = self.replayed()
         sequence = model.last_sequence.get(pid, -1) + 3
-        made = batch(b"gap", producer_id=pid, epoch=model.epochs.get(pid, 0), sequence=sequence, transactional=True)
-        answer = self.log.append(made, NOW)
+        data = batch(b"gap", producer_id=pid, epoch=model.epochs.get(pid, 0), sequence=sequence, transactional=True)
+        answer = self.log.append(data, NOW)
         assert isinstance(answer, Rejected)
         assert answer.error_code == (45 if pid in model.epochs else 59)
         assert answer.log_start_offset == (-1 if pid in model.epochs else -2)
@@ -190,12 +190,12 @@ class Driver:
     def truncate_model(self, end: int) -> None:
         """The log may have lost a tail that nobody was promised; never more, and always at a batch boundary."""
         assert self.promised <= end <= self.end()
-        kept = []
+        remaining = []
         for raw in self.appended:
             header = next(iter_batches(raw))[0]
             if header.last_offset < end:
-                kept.append(raw)
-        self.appended = kept
+                remaining.append(raw)
+        self.appended = remaining
         assert self.end() == end
         if self.config.fsync == "interval":
             self.stable_seen = 0  # readers saw what a power loss may take back: that is the bargain of this setting

@@ -48,16 +48,16 @@ def test_both_forms_make_the_same_records(
     epochs = [(base_offset + start, epoch) for start, epoch in sorted(runs)]
     whole = fetched(rows, base_offset, epochs=epochs)
     piece = whole.split(first)[1] if first < len(rows) else whole
-    made: list[list[Record]] = []
+    outputs: list[list[Record]] = []
     for name in ENGINES:
         with engine(name):
-            made.append(list(to_records(piece)))
-    assert made[0] == made[1]
-    kinds = [[[type(field) for field in record] for record in records] for records in made]
+            outputs.append(list(to_records(piece)))
+    assert outputs[0] == outputs[1]
+    kinds = [[[type(field) for field in record] for record in records] for records in outputs]
     assert kinds[0] == kinds[1]
     skipped = first if first < len(rows) else 0
     wanted = [(*row[:3], list(row[3])) for row in rows[skipped:]]
-    assert [(each.timestamp_ms, each.key, each.value, list(each.headers)) for each in made[0]] == wanted
+    assert [(each.timestamp_ms, each.key, each.value, list(each.headers)) for each in outputs[0]] == wanted
 
 
 PLAIN: list[Any] = [(1_000 + row // 2, b"k%d" % row, b"v%d" % row, []) for row in range(10)]

@@ -138,9 +138,9 @@ class Walk:
         if not lost:
             return self.perform(name, result)
         assert self.broker.core.transaction(name) == before
-        kept = len(self.broker.log)
+        length = len(self.broker.log)
         self.broker.run(result)
-        del self.broker.log[kept:]
+        del self.broker.log[length:]
         self.broker.restart()
         return None
 

@@ -36,7 +36,7 @@ def story(*offsets: int, complete: bool = False) -> ReadersLife:
 
 
 @pytest.mark.parametrize(
-    ("life", "told"),
+    ("life", "detail"),
     [
         (story(0, 1, 3), None),
         (story(0, 1, 3, 4, complete=True), None),
@@ -47,10 +47,10 @@ def story(*offsets: int, complete: bool = False) -> ReadersLife:
         (story(0, 1, 2), "not in the log"),
     ],
 )
-def test_what_readers_were_given_is_compared_with_the_log(life: ReadersLife, told: str | None) -> None:
+def test_what_readers_were_given_is_compared_with_the_log(life: ReadersLife, detail: str | None) -> None:
     found = judge_readers([life], LOG, compacted=False)
-    assert [anomaly.check for anomaly in found] == ([] if told is None else ["given_once"])
-    assert told is None or told in found[0].detail
+    assert [anomaly.check for anomaly in found] == ([] if detail is None else ["given_once"])
+    assert detail is None or detail in found[0].detail
 
 
 def test_a_position_may_be_behind_gaps_and_not_behind_records() -> None:

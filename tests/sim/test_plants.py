@@ -53,7 +53,7 @@ def test_the_runs_that_find_a_defect_are_counted() -> None:
 @pytest.mark.parametrize("name", PLANTS)
 def test_what_a_plant_wants_to_be_drawn_can_be(name: str) -> None:
     plant = PLANTS[name]
-    (simulation,) = (one for one in SIMULATIONS if one.name == plant.world)
+    (simulation,) = (candidate for candidate in SIMULATIONS if candidate.name == plant.world)
     simulation.changed(simulation.draw(1, Profile.SWARM), plant.options)  # raises for what is no option
 
 

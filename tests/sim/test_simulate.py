@@ -154,4 +154,4 @@ def test_the_sink_is_simulated_too() -> None:
     assert (run.world, run.anomalies) == ("spark", [])
     assert run.options["network.request_lost_chance"] == 0
     fewer = list(SPARK.smaller(SPARK.changed(options, ["spark.fault_chance=0.1"])))
-    assert any(one.spark.fault_chance == 0 for one in fewer)
+    assert any(smaller.spark.fault_chance == 0 for smaller in fewer)

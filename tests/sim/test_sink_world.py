@@ -173,7 +173,7 @@ LATE = dict.fromkeys(
 
 
 def test_every_plant_of_the_sink_is_tried() -> None:
-    assert {name for name, *_ in PLANTED} == {one.name for one in PLANTS.values() if one.world == "spark"}
+    assert {name for name, *_ in PLANTED} == {plant.name for plant in PLANTS.values() if plant.world == "spark"}
 
 
 @pytest.mark.parametrize(("name", "brokers", "first", "check"), PLANTED)

@@ -127,11 +127,11 @@ def test_a_sink_is_the_same_without_straight_paths(seed: int) -> None:
 
 
 def test_a_straight_path_that_differs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def one_too_high(asked: CommonProduce, results: list[Taken]) -> bytes:
+    def offset_too_high(asked: CommonProduce, results: list[Taken]) -> bytes:
         higher: list[Taken] = [(name, index, base + 1, ms, start) for name, index, base, ms, start in results]
         return encode_common_answer(asked, higher)
 
-    monkeypatch.setattr(produce_straight, "encode_common_answer", one_too_high)
+    monkeypatch.setattr(produce_straight, "encode_common_answer", offset_too_high)
     with pytest.raises(AssertionError):
         assert_same(lambda: run_world(31, WORLDS["stormy"]))
 

@@ -55,11 +55,11 @@ class Topics:
 
     def make(self, *backlogs: int, name: str | None = None, **settings: str) -> str:
         """A topic with as many partitions as backlogs are given."""
-        made = name or f"beside-{uuid.uuid4().hex[:8]}"
+        topic = name or f"beside-{uuid.uuid4().hex[:8]}"
         with Admin(self.servers) as admin:
-            admin.create_topic(made, len(backlogs), configs={key.replace("_", "."): v for key, v in settings.items()})
-        self.add(made, *backlogs)
-        return made
+            admin.create_topic(topic, len(backlogs), configs={key.replace("_", "."): v for key, v in settings.items()})
+        self.add(topic, *backlogs)
+        return topic
 
     def add(self, topic: str, *counts: int, at_ms: int | None = None, step_ms: int = 1, value: str = "") -> None:
         """More records, by partition."""

@@ -78,8 +78,8 @@ def copy(spark: SparkSession, arguments: dict[str, str], through: Through | None
         reported += f"stopped {len(stops)} times\n"
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    progress = [json.loads(one.json) for one in query.recentProgress]
-    return reported + f"batches {sum(1 for one in progress if one['numInputRows'])}\n"
+    progress = [json.loads(report.json) for report in query.recentProgress]
+    return reported + f"batches {sum(1 for batch in progress if batch['numInputRows'])}\n"
 
 
 def main(arguments: dict[str, str]) -> None:

@@ -89,9 +89,9 @@ class Copy:
     def create(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})
         # With as many replicas as is usual there. Records may be of long ago.
-        topics = [NewTopic(one, PARTITIONS, config={"retention.ms": "-1"}) for one in (self.source, self.target)]
-        for made in admin.create_topics(topics).values():
-            made.result()
+        topics = [NewTopic(name, PARTITIONS, config={"retention.ms": "-1"}) for name in (self.source, self.target)]
+        for future in admin.create_topics(topics).values():
+            future.result()
 
     def produce(self, first: int, count: int) -> None:
         producer = Producer({"bootstrap.servers": self.servers})
@@ -132,7 +132,7 @@ class Copy:
 
     def batches(self) -> list[Path]:
         """Return the files of the complete batches in Spark's checkpoint."""
-        return [one for one in (self.folder / "checkpoint" / "commits").glob("*") if one.name.isdecimal()]
+        return [path for path in (self.folder / "checkpoint" / "commits").glob("*") if path.name.isdecimal()]
 
     def values(self) -> list[str]:
         """Everything committed in the target, as librdkafka reads it."""
@@ -169,9 +169,9 @@ class Copy:
         found = Counter(self.values())
         assert found == wanted, {"doubled": list((found - wanted).items())[:9], "lost": list(wanted - found)[:9]}
         with Admin(self.servers) as admin:
-            mine = [one for one in admin.list_transactions() if f"/{self.name}" in one.transactional_id]
+            mine = [listing for listing in admin.list_transactions() if f"/{self.name}" in listing.transactional_id]
         assert mine
-        assert [one for one in mine if one.state not in ("Empty", "CompleteCommit", "CompleteAbort")] == []
+        assert [listing for listing in mine if listing.state not in ("Empty", "CompleteCommit", "CompleteAbort")] == []
 
 
 def make_copy(
@@ -180,6 +180,6 @@ def make_copy(
     """Return a copy job on the brokers of an arm, with its topics."""
     broker, guarantee = ARMS[arm]
     servers = request.getfixturevalue(broker).bootstrap_servers
-    made = kind(servers, folder, guarantee=guarantee, driver=driver, in_arrow="Arrow" in arm)
-    made.create()
-    return made
+    new_copy = kind(servers, folder, guarantee=guarantee, driver=driver, in_arrow="Arrow" in arm)
+    new_copy.create()
+    return new_copy

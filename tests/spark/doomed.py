@@ -77,7 +77,7 @@ class Killed:
                 copy.fill()
             except (Exception, pytest.skip.Exception) as reason:  # noqa: BLE001 - as there is no broker for this arm
                 found[key] = reason
-        copies = {key: one for key, one in found.items() if isinstance(one, Copy)}
+        copies = {key: candidate for key, candidate in found.items() if isinstance(candidate, Copy)}
         if not copies:
             return found
         self._drivers += 1

@@ -46,7 +46,7 @@ def several_frames(spark: SparkSession, arguments: dict[str, str], write: Callab
         writer.option("checkpointLocation", f"{folder}/{name}").trigger(availableNow=True).start().awaitTermination()
 
     def twice(*sinks: str) -> Callable[[DataFrame, int], None]:
-        doors = [exactly_once({**common, "topic": arguments["third"], "sink.id": one}) for one in sinks]
+        doors = [exactly_once({**common, "topic": arguments["third"], "sink.id": sink}) for sink in sinks]
 
         def write_both(frame: DataFrame, batch_id: int) -> None:
             for door in doors:
@@ -63,8 +63,8 @@ def several_frames(spark: SparkSession, arguments: dict[str, str], write: Callab
 
     # Nobody opens this sink again: what its other tasks have written must not stay open.
     seen["failed frame"] = text_of(lambda: run(stream_of(first).writeStream.foreachBatch(broken_row), "broken"))
-    twice_to_one = stream_of(first).writeStream.foreachBatch(twice("doors/a", "doors/a"))
-    seen["one sink twice"] = text_of(lambda: run(twice_to_one, "twice"))
+    twice_to_sink = stream_of(first).writeStream.foreachBatch(twice("doors/a", "doors/a"))
+    seen["one sink twice"] = text_of(lambda: run(twice_to_sink, "twice"))
     # The batch comes again in the same process, after its first frame is written: now to two sinks.
     seen["two sinks"] = text_of(
         lambda: run(stream_of(first).writeStream.foreachBatch(twice("doors/a", "doors/b")), "twice")
@@ -100,13 +100,13 @@ def read_by_all(spark: SparkSession, arguments: dict[str, str]) -> dict[str, Any
     everything = read(subscribe=first, includeHeaders="true")
     seen["columns"] = everything.dtypes
     seen["rows"] = everything.count()
-    one = everything.where(fn.col("value") == b"7").orderBy("offset").first()
+    row = everything.where(fn.col("value") == b"7").orderBy("offset").first()
     seen["one"] = {
-        "key": one.key.decode(),
-        "topic": one.topic,
-        "headers": [[header.key, header.value.decode()] for header in one.headers],
+        "key": row.key.decode(),
+        "topic": row.topic,
+        "headers": [[header.key, header.value.decode()] for header in row.headers],
         "ms": int(everything.where(fn.col("value") == b"7").select(fn.unix_millis("timestamp").alias("t")).first().t),
-        "timestampType": one.timestampType,
+        "timestampType": row.timestampType,
     }
     seen["by pattern, split"] = read(subscribePattern=f"{first[:-1]}.", minPartitions="9").rdd.getNumPartitions()
     seen["assigned"] = read(assign=json.dumps({first: [0]})).select("partition").distinct().collect()[0][0]
@@ -123,11 +123,13 @@ def read_by_all(spark: SparkSession, arguments: dict[str, str]) -> dict[str, Any
         started = query.trigger(availableNow=True).start()
         started.awaitTermination()
         return [
-            [one.max_offsets_behind_latest for one in behind_latest(reported)] for reported in started.recentProgress
+            [lag.max_offsets_behind_latest for lag in behind_latest(reported)] for reported in started.recentProgress
         ]
 
     seen.update(several_frames(spark, arguments, write))
-    written = [read(subscribe=one).where("cast(key as string) = 'k1'").count() for one in (first, arguments["third"])]
+    written = [
+        read(subscribe=topic).where("cast(key as string) = 'k1'").count() for topic in (first, arguments["third"])
+    ]
     seen["rows of a frame, rows of two sinks"] = written
     seen["behind"] = copy()
     write(frame.limit(3), **{"sink.id": "doors"})

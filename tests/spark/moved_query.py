@@ -77,9 +77,9 @@ class Query:
 
     def describe(self, batch_id: int, values: Sequence[str] | None = None, *, keep: bool = False) -> list[str]:
         """The option that names its rows."""
-        made = self.values(batch_id) if values is None else values
-        hashes = row_hashes(pa.record_batch({"value": pa.array(made, pa.string())}), self.topic)
-        rows = pa.table({"value": pa.array(made, pa.string()), "topic": [self.topic] * len(made)})
+        row_values = self.values(batch_id) if values is None else values
+        hashes = row_hashes(pa.record_batch({"value": pa.array(row_values, pa.string())}), self.topic)
+        rows = pa.table({"value": pa.array(row_values, pa.string()), "topic": [self.topic] * len(row_values)})
         write_rows(self.rows_file, BatchRows(self.id, batch_id, (self.topic,), hashes, rows if keep else None))
         return ["--rows", str(self.rows_file)]
 

@@ -113,7 +113,7 @@ class Bench:
     def open_ids(self) -> list[str]:
         listed = self.link.io.run(self.link.admin.list_transactions(states=("Ongoing",)))
         return [
-            one.transactional_id
-            for one in listed
-            if (name := names.parse(one.transactional_id)) is not None and name.sink == self.sink
+            listing.transactional_id
+            for listing in listed
+            if (name := names.parse(listing.transactional_id)) is not None and name.sink == self.sink
         ]

@@ -53,10 +53,10 @@ def session(
         .config(map=dict(settings or {}))
     )
     with spark_home.unpacked():  # as in the sessions that Fencepost makes
-        made: SparkSession = builder.getOrCreate()
+        new_session: SparkSession = builder.getOrCreate()
     if not connect:  # which has no context
-        made.sparkContext.setLogLevel("ERROR")
-    return made
+        new_session.sparkContext.setLogLevel("ERROR")
+    return new_session
 
 
 def jvm_options() -> str:

@@ -20,7 +20,7 @@ class SparkHere:
 
     def __init__(self, python: str) -> None:
         self._python = python
-        self._made: Any = None
+        self._session: Any = None
         self._has: tuple[str, dict[str, str]] | None = None
 
     def session(self, master: str = f"local[{SLOTS}]", settings: Mapping[str, str] | None = None) -> Any:
@@ -31,9 +31,9 @@ class SparkHere:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("PYSPARK_PYTHON", self._python)
                 patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-                self._made, self._has = session(master, settings), wanted
-            self._made.sparkContext.setLogLevel("FATAL")
-        return self._made
+                self._session, self._has = session(master, settings), wanted
+            self._session.sparkContext.setLogLevel("FATAL")
+        return self._session
 
     def copy(self, arguments: dict[str, str]) -> str:
         """Copy as copy_topic.py does, in this process, and return its report."""
@@ -43,14 +43,14 @@ class SparkHere:
 
     def end_queries(self) -> None:
         """Those that a test which failed has left."""
-        for query in self._made.streams.active if self._made is not None else ():
+        for query in self._session.streams.active if self._session is not None else ():
             query.stop()
 
     def stop(self) -> None:
-        if self._made is None or self._has is None:
+        if self._session is None or self._has is None:
             return
-        properties = self._made.sparkContext._jvm.System
-        self._made.stop()
+        properties = self._session.sparkContext._jvm.System
+        self._session.stop()
         for name in self._has[1]:  # the JVM's first session leaves its settings there, for all that follow
             properties.clearProperty(name)
-        self._made = self._has = None
+        self._session = self._has = None

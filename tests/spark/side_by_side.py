@@ -118,13 +118,15 @@ def stream(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
         answer["error"] = f"{type(error).__name__}: {error}"
     finally:
         query.stop()
-    progress = [json.loads(one.json) for one in query.recentProgress]
+    progress = [json.loads(report.json) for report in query.recentProgress]
     answer["batches"] = [
-        {"batch": one["batchId"], "end": plain(one["sources"][0]["endOffset"]), "rows": one["numInputRows"]}
-        for one in progress
-        if one["numInputRows"]
+        {"batch": batch["batchId"], "end": plain(batch["sources"][0]["endOffset"]), "rows": batch["numInputRows"]}
+        for batch in progress
+        if batch["numInputRows"]
     ]
-    answer["dropped"] = sum(state["numRowsDroppedByWatermark"] for one in progress for state in one["stateOperators"])
+    answer["dropped"] = sum(
+        state["numRowsDroppedByWatermark"] for batch in progress for state in batch["stateOperators"]
+    )
     answer["rows"] = sorted(seen)
     return answer
 
@@ -135,22 +137,22 @@ def limits(spark: SparkSession, asked: dict[str, Any]) -> list[Any]:
     jvm, array = gateway.jvm, gateway.new_array
     its, form = SPARKS_STREAM, jvm.org.apache.spark.sql.kafka010.JsonUtils
     found = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(its)
-    (made,) = found.getConstructors()
+    (constructor,) = found.getConstructors()
     options = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(jvm.java.util.HashMap())
     arguments = array(jvm.java.lang.Object, 6)
     for number, argument in enumerate((None, jvm.java.util.HashMap(), options, "", None, True)):
         arguments[number] = argument
-    stream = made.newInstance(arguments)
-    (method,) = (one for one in found.getDeclaredMethods() if one.getName() == "rateLimit")
+    stream = constructor.newInstance(arguments)
+    (method,) = (candidate for candidate in found.getDeclaredMethods() if candidate.getName() == "rateLimit")
     method.setAccessible(True)
 
     def ends(most: int, start: Any, end: Any) -> Any:
         arguments = array(jvm.java.lang.Object, 3)
         arguments[0] = jvm.java.lang.Long.valueOf(most)
-        arguments[1], arguments[2] = (form.partitionOffsets(json.dumps(one)) for one in (start, end))
+        arguments[1], arguments[2] = (form.partitionOffsets(json.dumps(offsets)) for offsets in (start, end))
         return json.loads(form.partitionOffsets(method.invoke(stream, arguments)))
 
-    return [ends(*one) for one in asked["asked"]]
+    return [ends(*pair) for pair in asked["asked"]]
 
 
 def plain(offsets: Any) -> Any:

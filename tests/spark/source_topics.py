@@ -84,9 +84,13 @@ class Topic:
     def open_ids(self) -> list[str]:
         """Transactions that are open on the topic."""
         run, admin = self.link.io.run, self.link.admin
-        listed = [one.transactional_id for one in run(admin.list_transactions(states=("Ongoing",)))]
+        listed = [listing.transactional_id for listing in run(admin.list_transactions(states=("Ongoing",)))]
         described = run(admin.describe_transactions(listed))
-        return [one.transactional_id for one in described if any(at.topic == self.name for at in one.partitions)]
+        return [
+            transaction.transactional_id
+            for transaction in described
+            if any(at.topic == self.name for at in transaction.partitions)
+        ]
 
     def end(self, *ids: str) -> None:
         """Commit them."""

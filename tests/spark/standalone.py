@@ -99,9 +99,9 @@ class Standalone:
         worker = self._worker(host)
         family = worker.children(recursive=True) if with_its_host else []
         worker.kill()
-        for one in family:
+        for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+                process.kill()
         self._processes[host].wait(START_S)
 
     def _worker(self, host: str) -> psutil.Process:
@@ -112,7 +112,7 @@ class Standalone:
 
     def executors(self, host: str) -> list[psutil.Process]:
         """The JVMs of executors on that host."""
-        return [one for one in self._worker(host).children(recursive=True) if _is_executor(one)]
+        return [process for process in self._worker(host).children(recursive=True) if _is_executor(process)]
 
     def _start(self, name: str, main: str, arguments: list[str]) -> ChildProcess:
         script = Path(pyspark.__file__).parent / "bin" / "spark-class"

@@ -132,25 +132,25 @@ def test_the_rows_that_are_missing_are_written(
     broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     query = Query(broker, tmp_path, begun=True)
-    made = ["2-0", "2-0", "2-1", "2-2", "2-0"]
+    batch_values = ["2-0", "2-0", "2-1", "2-2", "2-0"]
     query.produce("2-0", "2-2")
-    assert query.adopt("--yes", *query.describe(2, made), "--begun", "missing") == 1
+    assert query.adopt("--yes", *query.describe(2, batch_values), "--begun", "missing") == 1
     assert "keep_rows=True" in capsys.readouterr().err
-    rows = query.describe(2, made, keep=True)
+    rows = query.describe(2, batch_values, keep=True)
     assert query.adopt("--dry-run", *rows, "--begun", "missing") == 0
     assert "the rows of the batch that are missing, in one transaction" in capsys.readouterr().out
     assert len(query.output()) == 6
     assert query.adopt("--yes", *rows, "--begun", "missing") == 0
-    assert query.output() == sorted(query.expected(1) + made)
+    assert query.output() == sorted(query.expected(1) + batch_values)
     assert query.known() == (2, 2, False)
     assert query.adopt("--yes", *rows, "--begun", "missing") == 0
-    assert query.output() == sorted(query.expected(1) + made)
+    assert query.output() == sorted(query.expected(1) + batch_values)
 
 
 def test_rows_keep_key_headers_and_partition(broker: Broker, tmp_path: Path) -> None:
     query = Query(broker, tmp_path, begun=True)
     header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    made = pa.record_batch(
+    batch = pa.record_batch(
         {
             "key": pa.array([b"k", None, b"", b"k"], pa.binary()),
             "value": pa.array([b"2-0", b"2-1", None, b"2-3"], pa.binary()),
@@ -158,7 +158,7 @@ def test_rows_keep_key_headers_and_partition(broker: Broker, tmp_path: Path) -> 
             "headers": pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], [], None, None], header),
         }
     )
-    piece = _piece(made, query.topic, keep_rows=True)
+    piece = _piece(batch, query.topic, keep_rows=True)
     rows = pa.ipc.open_stream(piece["rows"][0].as_py()).read_all()
     hashes = np.frombuffer(piece["hashes"][0].as_py(), "<u8")
     described = BatchRows(query.id, 2, tuple(piece["topics"][0].as_py()), hashes, rows)

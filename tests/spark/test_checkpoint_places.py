@@ -38,8 +38,8 @@ def servers() -> Iterator[str]:
 
 def names_of_sinks(servers: str) -> set[str]:
     with Admin(servers) as admin:
-        found = [names.parse(one.transactional_id) for one in admin.list_transactions()]
-    return {one.sink for one in found if one is not None}
+        found = [names.parse(listing.transactional_id) for listing in admin.list_transactions()]
+    return {parsed_id.sink for parsed_id in found if parsed_id is not None}
 
 
 @pytest.mark.parametrize(("location", "folder"), PLACES)

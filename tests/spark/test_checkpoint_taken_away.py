@@ -36,7 +36,7 @@ class Running:
     def __init__(self, spark: Any, broker: Broker, checkpoint: Path, sink: dict[str, str]) -> None:
         self.spark, self.servers, self.checkpoint, self.sink = spark, broker.bootstrap_servers, checkpoint, sink
         self.name = f"taken-{uuid.uuid4().hex[:8]}"
-        self.made = 0
+        self.record_count = 0
         with Admin(self.servers) as admin:
             for topic in ("in", "out"):
                 admin.create_topic(f"{self.name}-{topic}", 1)
@@ -46,9 +46,9 @@ class Running:
 
     def add(self) -> None:
         with Producer(self.servers) as producer:
-            for number in range(self.made, self.made + RECORDS):
+            for number in range(self.record_count, self.record_count + RECORDS):
                 producer.send(f"{self.name}-in", str(number).encode())
-        self.made += RECORDS
+        self.record_count += RECORDS
 
     def start(self) -> None:
         where = {"kafka.bootstrap.servers": self.servers}
@@ -63,7 +63,7 @@ class Running:
         # `offsets` of the next batch come first, so all batches are finished.
         finished = {path.name for path in (self.checkpoint / "commits").glob("[0-9]*")}
         planned = {path.name for path in (self.checkpoint / "offsets").glob("[0-9]*")}
-        return sum(self.values().values()) >= self.made and planned == finished
+        return sum(self.values().values()) >= self.record_count and planned == finished
 
     def ends_with(self, words: str) -> None:
         with pytest.raises(StreamingQueryException, match=words):

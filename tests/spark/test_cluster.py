@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 @pytest.fixture
 def copy(spark_here: SparkHere, tmp_path: Path) -> Iterator[Copy]:
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
-        made = Copy(broker.bootstrap_servers, tmp_path, guarantee="durable", driver=spark_here)
-        made.create()
-        yield made
+        new_copy = Copy(broker.bootstrap_servers, tmp_path, guarantee="durable", driver=spark_here)
+        new_copy.create()
+        yield new_copy
 
 
 def test_copies_and_lost_executors_change_nothing(copy: Copy) -> None:

@@ -45,15 +45,15 @@ MORE = (
 
 @pytest.fixture(scope="module")
 def topics() -> Iterator[World]:
-    with world() as made:
-        yield made
+    with world() as shared_world:
+        yield shared_world
 
 
 @pytest.fixture(scope="module")
 def driver(pyspark_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     try:
-        with Driver(pyspark_python, tmp_path_factory.mktemp("differential")) as made:
-            yield made
+        with Driver(pyspark_python, tmp_path_factory.mktemp("differential")) as new_driver:
+            yield new_driver
     except Unavailable as reason:
         pytest.skip(str(reason))
 
@@ -90,8 +90,8 @@ def test_what_differs_from_sparks_own_is_what_the_page_says(driver: Driver, topi
     cells = sample(rows)
     assert len(cells) >= len(rows) + len(CHANGING)
     seen = list(run(driver, topics, cells))
-    assert [one.cell for one in seen] and len(seen) == len(cells)
-    assert sum(any(one.built_in["rows"]) for one in seen) > len(cells) // 2, "nothing was read"
+    assert [comparison.cell for comparison in seen] and len(seen) == len(cells)
+    assert sum(any(comparison.built_in["rows"]) for comparison in seen) > len(cells) // 2, "nothing was read"
     check(seen, rows)
 
 
@@ -103,7 +103,7 @@ def test_what_is_written_differs_where_the_page_says_so(driver: Driver, topics: 
     chosen |= {cell: frame for cell, frame in frames.items() if cell.options in ALIKE}
     assert len(rows) >= 7 and len(chosen) >= len(rows) + len(ALIKE)
     seen = list(write(driver, topics, chosen))
-    assert len(seen) == len(chosen) and sum(any(one.ours["rows"]) for one in seen) >= 5
+    assert len(seen) == len(chosen) and sum(any(comparison.ours["rows"]) for comparison in seen) >= 5
     check(seen, rows)
 
 
@@ -152,13 +152,13 @@ def test_outcomes_are_kept_in_a_file(tmp_path: Path) -> None:
     path, cells = tmp_path / "seen", [Cell("plain", "batch", name) for name in ("a", "b", "c")]
     assert seen_file.read(path, cells) == []
     seen = [Seen(cells[0], none, {**none, "errors": ["no\n"]}), Seen(cells[1], none, none, moving=True)]
-    for one in seen:
-        seen_file.append(path, one)
+    for comparison in seen:
+        seen_file.append(path, comparison)
     with path.open("a") as file:
         file.write('{"cell": "plain / ba')  # a kill
     assert seen_file.read(path, cells) == seen
     seen_file.append(path, Seen(cells[2], none, none))
-    assert [one.cell for one in seen_file.read(path, cells)] == cells
+    assert [comparison.cell for comparison in seen_file.read(path, cells)] == cells
     assert seen_file.read(path, cells[1:2]) == seen[1:]
 
 
@@ -187,4 +187,4 @@ def test_a_run_that_is_interrupted_says_what_it_has_seen_and_goes_on(tmp_path: P
     again = subprocess.run(command, check=False, cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert again.returncode == 0, again.stdout + again.stderr
     assert re.search(rf"{len(cells)} of {len(cells)} cells .* without the {earlier} that ran earlier", again.stdout)
-    assert sorted(str(one.cell) for one in seen_file.read(path, all_cells())) == cells
+    assert sorted(str(comparison.cell) for comparison in seen_file.read(path, all_cells())) == cells

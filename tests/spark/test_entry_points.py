@@ -59,7 +59,7 @@ def check(seen: dict[str, object]) -> None:
     assert seen["projected"] == ["999"]
     assert seen["copied"] == 1018
     # Three batches of at most 400 offsets, from three partitions: less and less is left, and nothing in the end.
-    behind = [one for found in list(seen["behind"]) for one in found]  # type: ignore[call-overload]
+    behind = [count for found in list(seen["behind"]) for count in found]  # type: ignore[call-overload]
     assert len(behind) >= 3
     assert behind == sorted(behind, reverse=True)
     assert behind[0] > 100 and behind[-1] == 0

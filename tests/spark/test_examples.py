@@ -45,7 +45,7 @@ def committed(servers: str, topic: str) -> list[tuple[str, str]]:
         consumer.assign(partitions)
         found: list[tuple[str, str]] = []
         while any(consumer.position(partition) < end.offset for partition, end in ends.items()):
-            found += [((one.key or b"").decode(), (one.value or b"").decode()) for one in consumer.poll(1000)]
+            found += [((record.key or b"").decode(), (record.value or b"").decode()) for record in consumer.poll(1000)]
     return found
 
 

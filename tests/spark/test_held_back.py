@@ -69,7 +69,7 @@ def test_a_topic_that_stands_still_for_somebodys_transaction_is_told_by_name(
             look()
             look()
             words = f"{topic.name}-0: its committed records have ended at offset 1 for {waited} s; 3 offsets behind it"
-            reported = [one.getMessage() for one in caplog.records if one.getMessage().startswith(words)]
+            reported = [record.getMessage() for record in caplog.records if record.getMessage().startswith(words)]
             assert len(reported) == 1
             assert f"wait for transaction {holder!r} (producer " in reported[0]
         topic.end(holder)
@@ -95,7 +95,7 @@ def test_a_read_that_ends_says_what_it_leaves_out_for_an_old_transaction(
         else:
             topic.stream(**options).prepareForTriggerAvailableNow()
         words = f"{topic.name}-0: 1 offsets are not read, from offset 0 on: they wait for transaction"
-        return {one.levelname for one in caplog.records if one.getMessage().startswith(words)}
+        return {record.levelname for record in caplog.records if record.getMessage().startswith(words)}
 
     with caplog.at_level("INFO", "fencepost.spark"):
         assert read() == {"INFO"}

@@ -118,19 +118,19 @@ def interrupt(copies: Sequence[tuple[Kill, Copy, dict[str, str]]], folder: Path,
 def test_a_query_that_is_interrupted_goes_on_exactly_once(
     own_broker: Broker, spark_here: SparkHere, tmp_path: Path, waits: str
 ) -> None:
-    made: dict[str, tuple[Kill, Copy, dict[str, str]]] = {}
+    runs: dict[str, tuple[Kill, Copy, dict[str, str]]] = {}
     for phase, kill in {**PHASES, "foreachBatch": PHASES["commit worker"]}.items():
         folder = tmp_path / phase
         folder.mkdir()
         copy = Copy(own_broker.bootstrap_servers, folder, driver=spark_here)
         copy.create()
         copy.fill()
-        made[phase] = kill, copy, {"foreach": "yes"} if phase == "foreachBatch" else {}
-    reported = interrupt(list(made.values()), tmp_path, waits)
+        runs[phase] = kill, copy, {"foreach": "yes"} if phase == "foreachBatch" else {}
+    reported = interrupt(list(runs.values()), tmp_path, waits)
     assert "KeyboardInterrupt" in reported
     ours = shown_of_ours(reported)
     assert not ours, ours
-    for phase, (_, copy, more) in made.items():
+    for phase, (_, copy, more) in runs.items():
         copy.produce(RECORDS, MORE)
         copy.run_to_the_end(rows_per_batch="4000", **more)
         copy.check(RECORDS + MORE)

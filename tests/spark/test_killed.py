@@ -136,9 +136,9 @@ def killed(
     all_keys = [WITH_ITS_COORDINATOR, *OF_A_STATE.items()]
     all_keys += [(arm, kill) for arm, kills in OF_AN_ARM.items() for kill in kills]
     keys = [(arm, kill) for arm, kill in all_keys if f"{arm}-{kill}" in asked]
-    made = Killed(reversed(keys), make, tmp_path_factory.mktemp("doomed"))
-    yield made
-    made.close()
+    queries = Killed(reversed(keys), make, tmp_path_factory.mktemp("doomed"))
+    yield queries
+    queries.close()
 
 
 def leader(cluster: ApacheKafkaCluster, topic: str, partition: int) -> ClusterNode:

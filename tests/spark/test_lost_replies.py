@@ -40,7 +40,7 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-class LosesOneReply:
+class LosesReply:
     """Stands in for Connection.exchange."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, api_key: int, nth: int) -> None:
@@ -104,7 +104,7 @@ def test_a_lost_reply_changes_nothing(broker: Broker, monkeypatch: pytest.Monkey
         run_batch(bench, 0)  # so that there is a decision to read
         bench.task(bench.open(), 1)  # and a transaction to abort
         with monkeypatch.context() as patch:
-            fault = LosesOneReply(patch, REQUESTS[request_name], nth)
+            fault = LosesReply(patch, REQUESTS[request_name], nth)
             run_batch(bench, 1)
         bench.open()  # aborts what a lost reply left behind
         assert bench.committed() == [0, 0, 1, 1], f"reply {nth} to {request_name} was lost"

@@ -199,9 +199,9 @@ def test_killed_at_any_step_it_can_be_run_again(
         except KilledError:
             is_killed = True
     assert is_killed == (step != STEPS)
-    kept = query.plan_file.with_name(".4.replaced")
-    assert [path.read_bytes() for path in (query.plan_file, kept) if path.exists()] == [planned]
+    replaced = query.plan_file.with_name(".4.replaced")
+    assert [path.read_bytes() for path in (query.plan_file, replaced) if path.exists()] == [planned]
     assert query.plan_file.exists() == (is_killed and step != "sync")
     assert query.repair("--replan", "--yes") == 0
-    assert not query.plan_file.exists() and kept.read_bytes() == planned
+    assert not query.plan_file.exists() and replaced.read_bytes() == planned
     query.goes_on()

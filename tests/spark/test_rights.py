@@ -74,7 +74,7 @@ def write_a_batch(broker: Broker, missing: str | None) -> None:
     with Admin(broker.bootstrap_servers, **login) as admin:  # type: ignore[arg-type]
         admin.create_topic(topic, 1)
         admin.delete_acls([AclFilter(principal="User:job")])
-        admin.create_acls([one for name, one in rules(topic).items() if name != missing])
+        admin.create_acls([rule for name, rule in rules(topic).items() if name != missing])
     given = options(broker, topic)
     writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(given, COLUMNS)))
     message = writer.write_partition(iter([pa.record_batch({"value": ["a"]})]), "query", 0)

@@ -120,7 +120,7 @@ def test_nothing_is_sent_to_a_broker_that_was_downgraded_below_kafka_3_6(
     opened = runner.open(bench.sink)
     message = bench.task(opened, 0)
     with monkeypatch.context() as taken_back:
-        taken_back.setattr(BrokerConnection, "versions", property(_of_kafka_3_5, _told), raising=False)
+        taken_back.setattr(BrokerConnection, "versions", property(_of_kafka_3_5, _set_versions), raising=False)
         for act in (
             lambda: bench.task(opened, 0),
             lambda: bench.runner.run(plan.commit_batch(bench.sink, 0, [message])),
@@ -135,7 +135,7 @@ def test_nothing_is_sent_to_a_broker_that_was_downgraded_below_kafka_3_6(
     assert (bench.committed(), bench.open_ids()) == ([0], [])
 
 
-def _told(connection: BrokerConnection, versions: dict[int, tuple[int, int]]) -> None:
+def _set_versions(connection: BrokerConnection, versions: dict[int, tuple[int, int]]) -> None:
     connection.__dict__["versions"] = versions
 
 
@@ -305,7 +305,7 @@ def test_an_expired_id_of_a_decided_transaction_is_reported_as_unknown(caplog: p
         with caplog.at_level(logging.WARNING, "fencepost.spark"):
             opened = bench.open()
         assert opened.decided == (plan_steps.DecidedBatch(bench.query, 0, Content(1, 0)),)
-        (reported,) = [one.getMessage() for one in caplog.records if "do not know whether" in one.getMessage()]
+        (reported,) = [record.getMessage() for record in caplog.records if "do not know whether" in record.getMessage()]
         words = (bench.sink, f"batch 0 of query {bench.query}", message.transactional_id, str(message.pair))
         for part in (*words, "commits/0", "fencepost transactions complete"):
             assert part in reported
@@ -316,13 +316,13 @@ def test_an_expired_id_of_a_decided_transaction_is_reported_as_unknown(caplog: p
 
 
 def test_sinks_that_share_a_prefix_do_not_touch_each_other(own_broker: Broker) -> None:
-    one = Bench(own_broker.bootstrap_servers, KEEPING)
-    other = Bench(own_broker.bootstrap_servers, KEEPING)
-    other.sink = f"{one.sink}/eu"
-    message = other.task(other.open(), 0)
-    one.open()
+    first = Bench(own_broker.bootstrap_servers, KEEPING)
+    second = Bench(own_broker.bootstrap_servers, KEEPING)
+    second.sink = f"{first.sink}/eu"
+    message = second.task(second.open(), 0)
+    first.open()
     assert isinstance(message, plan_steps.PreparedTask)
-    assert other.open_ids() == [message.transactional_id]
+    assert second.open_ids() == [message.transactional_id]
 
 
 def test_many_transactions_in_doubt_are_resolved(own_broker: Broker) -> None:

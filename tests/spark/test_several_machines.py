@@ -17,7 +17,7 @@ ALL = list(range(COUNT))
 
 
 @pytest.mark.parametrize(
-    ("copied", "is_open", "told"),
+    ("copied", "is_open", "expected"),
     [
         (ALL, False, []),
         (ALL[1:], False, ["1 missing: [b'record 0']"]),
@@ -26,7 +26,7 @@ ALL = list(range(COUNT))
         (ALL, True, ["hangs: left is Ongoing"]),
     ],
 )
-def test_what_is_not_once_in_the_output_is_told(copied: list[int], is_open: bool, told: list[str]) -> None:
+def test_what_is_not_once_in_the_output_is_told(copied: list[int], is_open: bool, expected: list[str]) -> None:
     with fencepost.Broker() as broker:
         servers = broker.bootstrap_servers
         with fencepost.Admin(servers) as admin:
@@ -49,7 +49,7 @@ def test_what_is_not_once_in_the_output_is_told(copied: list[int], is_open: bool
                 left.send("other", b"").result()
             check(servers, feeder, found)
             left.abort_transaction()
-    assert len(found.anomalies) == len(told)
-    for anomaly, words in zip(sorted(found.anomalies), sorted(told), strict=True):
+    assert len(found.anomalies) == len(expected)
+    for anomaly, words in zip(sorted(found.anomalies), sorted(expected), strict=True):
         assert anomaly.startswith(words)
     assert found.records == len(copied)

@@ -332,18 +332,18 @@ def test_a_copied_checkpoint_needs_a_name_of_its_own(broker: Broker, tmp_path: P
 
 
 def test_a_superseded_query_hears_which_other_query_there_is(broker: Broker, tmp_path: Path) -> None:
-    one, other = (Query(broker, tmp_path / name) for name in ("one", "other"))
-    one.options["sink.id"] = other.options["sink.id"] = "shared"
-    message = one.plan(0).write_partition(rows(1), one.query_id, 0)
-    late = one.plan(0)
-    other.batch(0)
+    first, second = (Query(broker, tmp_path / name) for name in ("one", "other"))
+    first.options["sink.id"] = second.options["sink.id"] = "shared"
+    message = first.plan(0).write_partition(rows(1), first.query_id, 0)
+    late = first.plan(0)
+    second.batch(0)
     reported = (
-        f"query {other.query_id} .*topic '{other.topic}', checkpoint '{tmp_path / 'other'}'.*last decided batch 0"
+        f"query {second.query_id} .*topic '{second.topic}', checkpoint '{tmp_path / 'other'}'.*last decided batch 0"
     )
     with pytest.raises(SupersededError, match=reported):
-        StreamWriter(one.options, COLUMNS).commit([message], 0)
+        StreamWriter(first.options, COLUMNS).commit([message], 0)
     with pytest.raises(SupersededError, match=reported):
-        late.write_partition(rows(1), one.query_id, 0)
+        late.write_partition(rows(1), first.query_id, 0)
 
 
 def test_a_superseded_driver_hears_that_it_is_the_same_query(broker: Broker, tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_the_command_shows_which_query_a_sink_is(
     lines = [line.split() for line in run("spark", "sinks").splitlines()]
     assert [query.query_id, "0", query.query_id, "0", query.topic] in lines
     assert [empty.query_id, "0", empty.query_id, empty.topic] in lines
-    shown = {one["sink"]: one for one in run.json("spark", "sinks")}
+    shown = {row["sink"]: row for row in run.json("spark", "sinks")}
     assert shown[query.query_id]["decided"] == {query.query_id: 0}
     about = shown[query.query_id]["queries"][query.query_id]
     assert (about["topic"], about["checkpoint"]) == (query.topic, str(query.folder))

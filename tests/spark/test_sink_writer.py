@@ -98,7 +98,7 @@ def test_the_messages_survive_pickling_and_a_replayed_batch_is_skipped(broker: B
     sink = Sink(broker)
     first: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
     messages = [first.write_partition(rows(count), QUERY, 0) for count in (5, 0)]
-    assert [type(one.message) for one in messages] == [PreparedTask, EmptyTask]
+    assert [type(message.message) for message in messages] == [PreparedTask, EmptyTask]
     sink.writer().commit(pickle.loads(pickle.dumps(messages)), 0)
     again: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
     replayed = again.write_partition(rows(5), QUERY, 0)
@@ -225,7 +225,7 @@ def test_an_epoch_of_continuous_processing_is_refused_by_name(broker: Broker, ca
         caplog.clear()
         with pytest.raises(ConfigurationError, match=r"nothing is written.*trigger\(continuous=\.\.\.\)"):
             sink.writer().commit([None, None], epoch)
-        (said,) = (one for one in caplog.records if one.levelname == "ERROR")
+        (said,) = (record for record in caplog.records if record.levelname == "ERROR")
         assert f"sink {sink.name!r}, epoch {epoch}: a task has no message, so nothing is written" in said.message
 
 
@@ -245,7 +245,7 @@ def test_continuous_processing_is_refused_where_its_checkpoint_can_be_seen(broke
 
 def open_ids(sink: Sink) -> list[str]:
     listed = sink.link.io.run(sink.link.admin.list_transactions(states=("Ongoing",)))
-    return [one.transactional_id for one in listed]
+    return [listing.transactional_id for listing in listed]
 
 
 @pytest.mark.parametrize("late", ["before it has written", "when it has written"])
@@ -350,7 +350,7 @@ class BrokenFrame:
         return self
 
     def collect(self) -> list[Any]:
-        assert [one.num_rows for one in self.write(rows(5))] == [1]
+        assert [batch.num_rows for batch in self.write(rows(5))] == [1]
         raise RuntimeError("a task has failed for good")
 
 
@@ -409,7 +409,7 @@ def committed_rows(sink: Sink) -> int:
         consumer.assign(partitions)
         ends = sink.link.io.run(sink.link.admin.list_offsets(dict.fromkeys(partitions, -1)))
         found = 0
-        while any(consumer.position(one) < ends[one].offset for one in partitions):
+        while any(consumer.position(partition) < ends[partition].offset for partition in partitions):
             found += len(consumer.poll(1000))
         return found
 
@@ -458,11 +458,11 @@ def test_a_copied_checkpoint_may_write_what_the_other_query_wrote(broker: Broker
 
 def test_two_sinks_of_one_query_may_decide_the_same_batch(broker: Broker) -> None:
     """As two functions for foreachBatch do, which use the writer without Spark's commit."""
-    one, other = Sink(broker), Sink(broker)
-    for sink in (one, other):
+    first, second = Sink(broker), Sink(broker)
+    for sink in (first, second):
         writer: SinkWriter = pickle.loads(pickle.dumps(SinkWriter(sink.options, COLUMNS)))
         writer.commit_messages([writer.write_partition(rows(2), QUERY, 0)], 0)
-    assert (committed_rows(one), committed_rows(other)) == (2, 2)
+    assert (committed_rows(first), committed_rows(second)) == (2, 2)
 
 
 def test_a_checkpoint_is_one_sink_however_it_is_spelled(broker: Broker) -> None:
@@ -562,8 +562,8 @@ def test_rows_without_keys_spread_over_all_partitions(broker: Broker) -> None:
         writer.write_partition(iter([pa.record_batch({"value": ["v"] * 3})]), QUERY, number)
     partitions = {TopicPartition("wide", number): -1 for number in range(12)}
     ends = sink.link.io.run(sink.link.admin.list_offsets(partitions))
-    assert sum(one.offset for one in ends.values()) == 450
-    assert min(one.offset for one in ends.values()) > 0
+    assert sum(end.offset for end in ends.values()) == 450
+    assert min(end.offset for end in ends.values()) > 0
 
 
 def test_what_the_broker_refuses_is_named_when_time_runs_out(broker: Broker) -> None:

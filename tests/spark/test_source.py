@@ -217,17 +217,17 @@ def test_a_stream_without_partitions_waits_for_some(broker: Broker, caplog: pyte
 
 
 @pytest.mark.parametrize(
-    ("way", "wanted", "told"),
+    ("way", "wanted", "message"),
     [
         ("assign", '{"no-such-topic":[0]}', "option assign names topics that do not exist: no-such-topic"),
         ("assign", '{"NAME":[0,7]}', "option assign names partitions that do not exist: NAME-7"),
         ("subscribe", "NAME,no-such-topic", "option subscribe names topics that do not exist: no-such-topic"),
     ],
 )
-def test_what_is_named_and_missing_is_an_error(broker: Broker, way: str, wanted: str, told: str) -> None:
+def test_what_is_named_and_missing_is_an_error(broker: Broker, way: str, wanted: str, message: str) -> None:
     topic = Topic(broker)
     options = {"kafka.bootstrap.servers": topic.servers, way: wanted.replace("NAME", topic.name)}
-    why = told.replace("NAME", topic.name)
+    why = message.replace("NAME", topic.name)
     with pytest.raises(ConfigurationError, match=why):
         BatchReader(options, SCHEMA).partitions()
     with pytest.raises(ConfigurationError, match=why):
@@ -429,7 +429,7 @@ def test_finished_offsets_are_shown_to_a_group(
 
     def committed() -> dict[TopicPartition, int]:
         found = topic.link.io.run(topic.admin.group_offsets(group))
-        return {one: at.offset for one, at in found.items()}
+        return {partition: at.offset for partition, at in found.items()}
 
     topic.stream(**{"kafka.group.id": group}).commit({topic.name: {"0": 1}})
     assert committed() == {}  # only on request

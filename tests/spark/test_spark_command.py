@@ -47,7 +47,7 @@ class LostInPart(Bench):
         opened = self.open()
         messages = [self.task(opened, 0) for _ in range(3)]
         self.decide(0, messages)
-        self.ids = [one.transactional_id for one in messages if isinstance(one, plan_steps.PreparedTask)]
+        self.ids = [message.transactional_id for message in messages if isinstance(message, plan_steps.PreparedTask)]
         committed, _, lost = self.ids
         assert command("transactions", "commit", committed, "--yes", *self.at) == 0
         assert command("transactions", "abort", lost, "--yes", "--even-if-decided", *self.at) == 0
@@ -68,20 +68,20 @@ def test_decisions_are_shown_with_what_became_of_their_transactions(
     out = capsys.readouterr().out
     assert f"query {bench.query}\n  batch: 0\n  rows: 3\n  checksum: {0:016x}\n" in out
     assert "transactions: 1 committed, 1 open, 1 lost\n" in out
-    for word, one in zip(("committed", "open", "lost"), bench.ids, strict=True):
-        assert f"    {word} {one} (" in out
+    for word, transactional_id in zip(("committed", "open", "lost"), bench.ids, strict=True):
+        assert f"    {word} {transactional_id} (" in out
     assert command("spark", "decisions", bench.sink, "--query", bench.query, "--json", *bench.at) == 0
     reported = json.loads(capsys.readouterr().out)
     (decision,) = reported["decisions"]
     assert (reported["sink"], decision["query"], decision["batch"], decision["rows"]) == (bench.sink, bench.query, 0, 3)
     assert (decision["from"], decision["to"]) == (None, None)
-    assert [(one["transactional_id"], one["state"]) for one in decision["transactions"]] == list(
-        zip(bench.ids, ("committed", "open", "lost"), strict=True)
-    )
+    assert [
+        (transaction["transactional_id"], transaction["state"]) for transaction in decision["transactions"]
+    ] == list(zip(bench.ids, ("committed", "open", "lost"), strict=True))
     assert command("spark", "decisions", bench.sink, "--query", "other", *bench.at) == 1
     assert f"no decision of query 'other'; it has: {bench.query}" in capsys.readouterr().err
     assert command("spark", "sinks", *bench.at) == 0
-    assert [bench.sink, "1", bench.query, "0"] in [one.split() for one in capsys.readouterr().out.splitlines()]
+    assert [bench.sink, "1", bench.query, "0"] in [row.split() for row in capsys.readouterr().out.splitlines()]
     assert bench.epoch() == before
 
 

@@ -28,7 +28,11 @@ def batch(bench: Bench, number: int, tasks: int = 3) -> plan_steps.OpenedSink:
 
 def task_ids(bench: Bench) -> set[str]:
     listed = bench.link.io.run(bench.link.admin.list_transactions())
-    return {one.transactional_id for one in listed if isinstance(names.parse(one.transactional_id), names.TaskId)}
+    return {
+        listing.transactional_id
+        for listing in listed
+        if isinstance(names.parse(listing.transactional_id), names.TaskId)
+    }
 
 
 def test_ids_are_used_again(bench: Bench) -> None:
@@ -66,7 +70,7 @@ def test_a_query_that_is_gone_is_not_completed_at_every_open(bench: Bench) -> No
     bench.query = "another"
     assert batch(bench, 7).queries_with_winners == (first,)
     assert bench.open().queries_with_winners == ("another",)
-    gone, mine = sorted(bench.runner.decisions(bench.sink), key=lambda one: one.query_id == "another")
+    gone, mine = sorted(bench.runner.decisions(bench.sink), key=lambda decision: decision.query_id == "another")
     assert (gone.query_id, gone.batch_id, gone.winners) == (first, 0, ())
     assert gone.content is not None and gone.content.rows == 2  # still known, should it come back
     assert (mine.batch_id, len(mine.winners)) == (7, 3)
@@ -96,9 +100,11 @@ def test_a_decided_transaction_that_a_stranger_keeps_is_committed(bench: Bench) 
     opened = bench.open()
     messages = [bench.task(opened, 0) for _ in range(2)]
     bench.decide(0, messages)
-    kept = next(one.transactional_id for one in messages if isinstance(one, plan_steps.PreparedTask))
+    transactional_id = next(
+        message.transactional_id for message in messages if isinstance(message, plan_steps.PreparedTask)
+    )
     link = bench.another_process()._link
-    answer = link.io.run(link.admin.init_producer_id(kept, timeout_ms=60_000, keep_prepared=True))
+    answer = link.io.run(link.admin.init_producer_id(transactional_id, timeout_ms=60_000, keep_prepared=True))
     assert answer.ongoing_producer_id == answer.producer_id
     assert bench.open().last(bench.query) is not None
     assert (sorted(bench.committed()), bench.open_ids()) == ([0, 0], [])

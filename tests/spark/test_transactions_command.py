@@ -62,8 +62,8 @@ def test_list_describe_abort_and_resolve(broker: Broker, capsys: pytest.CaptureF
 
     assert command("describe", decided.transactional_id, "nobody", *at) == 1
     out = capsys.readouterr().out
-    kept = replace(decided.pair, epoch=decided.pair.epoch + 1)  # before it was decided it was kept
-    assert f"end with: {kept}" in out
+    next_pair = replace(decided.pair, epoch=decided.pair.epoch + 1)  # before it was decided it was kept
+    assert f"end with: {next_pair}" in out
     assert f"partitions: {bench.topic}-0" in out
     assert "nobody\n  state: unknown to the brokers: TRANSACTIONAL_ID_NOT_FOUND (105)" in out
     assert "  age: " in out
@@ -97,7 +97,7 @@ def test_no_broker_is_said_in_a_line(capsys: pytest.CaptureFixture[str], monkeyp
     assert "bootstrap address 'not a place': a host name has no spaces" in capsys.readouterr().err
 
 
-class Stranger:
+class ForeignTransactions:
     """Open transactions of somebody who is gone."""
 
     def __init__(self, broker: Broker) -> None:
@@ -116,38 +116,41 @@ class Stranger:
 
     def open_ids(self) -> set[str]:
         listed = self.bench.link.io.run(self.bench.link.admin.list_transactions(states=("Ongoing",)))
-        return {one.transactional_id for one in listed}
+        return {listing.transactional_id for listing in listed}
 
 
 def test_what_a_flink_sink_left_is_finished_by_its_checkpoint(
     broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stranger = Stranger(broker)
-    flink = stranger.bench.topic
+    foreign = ForeignTransactions(broker)
+    flink = foreign.bench.topic
     numbers = ("0-4710", "1-4710", "0-4711", "0-4713", "eu-0-4710")
     for number, name in enumerate(numbers):
-        stranger.leave(f"{flink}-{name}", number)
-    command_line = ["finish-flink", flink, "--checkpoint", "4711", *stranger.at]
-    before = stranger.open_ids()
+        foreign.leave(f"{flink}-{name}", number)
+    command_line = ["finish-flink", flink, "--checkpoint", "4711", *foreign.at]
+    before = foreign.open_ids()
     assert command(*command_line, "--dry-run") == 0
     reported = capsys.readouterr().out.splitlines()
     assert reported[-1] == "3 to commit, 1 to abort"
-    assert reported[:-1] == [*(f"would commit {flink}-{one}" for one in numbers[:3]), f"would abort {flink}-0-4713"]
+    assert reported[:-1] == [
+        *(f"would commit {flink}-{suffix}" for suffix in numbers[:3]),
+        f"would abort {flink}-0-4713",
+    ]
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert command(*command_line) == 1
     out, err = capsys.readouterr()
-    asked = [*(f"commit {flink}-{one}" for one in numbers[:3]), f"abort {flink}-0-4713"]
+    asked = [*(f"commit {flink}-{suffix}" for suffix in numbers[:3]), f"abort {flink}-0-4713"]
     assert (out, err.splitlines()[:-1]) == ("", asked)
     assert err.splitlines()[-1] == "Commit 3 and abort 1? [y/N]: fencepost: nothing was done: the answer was not yes"
-    assert stranger.open_ids() == before
+    assert foreign.open_ids() == before
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     assert command(*command_line) == 0
     assert capsys.readouterr().out.endswith("3 committed, 1 aborted\n")
-    assert before - stranger.open_ids() == {f"{flink}-{one}" for one in numbers[:4]}
-    assert command("list", "--prefix", f"{flink}-eu", *stranger.at) == 0
+    assert before - foreign.open_ids() == {f"{flink}-{suffix}" for suffix in numbers[:4]}
+    assert command("list", "--prefix", f"{flink}-eu", *foreign.at) == 0
     assert f"{flink}-eu-0-4710" in capsys.readouterr().out
-    assert command("abort", f"{flink}-eu-0-4710", "--yes", *stranger.at) == 0
-    assert stranger.bench.committed() == [0, 1, 2]
+    assert command("abort", f"{flink}-eu-0-4710", "--yes", *foreign.at) == 0
+    assert foreign.bench.committed() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -158,19 +161,19 @@ def test_pooled_names_of_a_flink_sink_are_not_taken_for_checkpoints(
     broker: Broker, capsys: pytest.CaptureFixture[str], numbers: tuple[str, ...], checkpoint: str
 ) -> None:
     """POOLING takes the smallest free number: of 0-0 and 0-1 either may be what the savepoint lists."""
-    stranger = Stranger(broker)
-    ids = {f"{stranger.bench.topic}-{one}" for one in numbers}
-    for number, one in enumerate(sorted(ids)):
-        stranger.leave(one, number)
-    command_line = ["finish-flink", stranger.bench.topic, "--checkpoint", checkpoint, *stranger.at]
+    foreign = ForeignTransactions(broker)
+    ids = {f"{foreign.bench.topic}-{suffix}" for suffix in numbers}
+    for number, transactional_id in enumerate(sorted(ids)):
+        foreign.leave(transactional_id, number)
+    command_line = ["finish-flink", foreign.bench.topic, "--checkpoint", checkpoint, *foreign.at]
     for more in ("--dry-run", "--yes"):
         assert command(*command_line, more) == 1
         out, err = capsys.readouterr()
         assert "TransactionNamingStrategy.POOLING" in err and "commit" not in out
         assert "Start the job from the savepoint, stop it with a new one" in err
-    assert ids <= stranger.open_ids()
+    assert ids <= foreign.open_ids()
     assert command(*command_line, "--named-by-checkpoint", "--dry-run") == 0
-    to_commit = sum(int(one.rpartition("-")[2]) <= int(checkpoint) for one in numbers)
+    to_commit = sum(int(suffix.rpartition("-")[2]) <= int(checkpoint) for suffix in numbers)
     assert f"{to_commit} to commit, {len(numbers) - to_commit} to abort" in capsys.readouterr().out
 
 
@@ -184,12 +187,12 @@ def test_commit_is_for_strangers_and_for_what_is_decided(broker: Broker, capsys:
     assert command("commit", decided.transactional_id, "--yes", *at) == 1
     assert "not open: CompleteCommit" in capsys.readouterr().err
     assert command("abort", loser.transactional_id, "--yes", "--even-if-prepared", *at) == 0
-    stranger = Stranger(broker)
-    stranger.leave(f"{bench.topic}-7", 5)
+    foreign = ForeignTransactions(broker)
+    foreign.leave(f"{bench.topic}-7", 5)
     capsys.readouterr()
     assert command("commit", f"{bench.topic}-7", "--yes", "--json", *at) == 0
     assert json.loads(capsys.readouterr().out) == {"done": "committed", "transactional_id": f"{bench.topic}-7"}
-    assert (bench.committed(), stranger.bench.committed()) == ([0], [5])
+    assert (bench.committed(), foreign.bench.committed()) == ([0], [5])
 
 
 @pytest.fixture(scope="module", params=[0, pytest.param("3.9.1", marks=[pytest.mark.kafka, pytest.mark.slow])])
@@ -276,9 +279,9 @@ def test_list_shows_age_partitions_and_what_holds_readers_back(
 ) -> None:
     assert command("list", "--prefix", prepared.id, *prepared.at) == 0
     out = capsys.readouterr().out
-    (line,) = [one for one in out.splitlines() if one.startswith(f"{prepared.id} ")]
+    (line,) = [row for row in out.splitlines() if row.startswith(f"{prepared.id} ")]
     assert "two-phase: prepared" in line and f"{prepared.topic}-1" in line and " s " in line
-    (held,) = [one.split() for one in out.splitlines() if one.startswith(f"{prepared.topic}-1 ")]
+    (held,) = [row.split() for row in out.splitlines() if row.startswith(f"{prepared.topic}-1 ")]
     assert held == [f"{prepared.topic}-1", "0", "6", prepared.id]
 
     assert command("list", "--prefix", "nobody's", "--topic", prepared.topic, "--json", *prepared.at) == 0
@@ -318,7 +321,7 @@ def test_sinks_are_listed_with_what_they_have_decided(broker: Broker, capsys: py
     bench = Bench(broker.bootstrap_servers, KEEPING)
     decided_and_loser(bench)
     assert command("sinks", "-b", broker.bootstrap_servers) == 0
-    (line,) = [one.split() for one in capsys.readouterr().out.splitlines() if one.startswith(bench.sink)]
+    (line,) = [row.split() for row in capsys.readouterr().out.splitlines() if row.startswith(bench.sink)]
     assert line == [bench.sink, "2", bench.query, "0"]
     assert command("sinks", "--json", "-b", broker.bootstrap_servers) == 0
     shown = {"sink": bench.sink, "open": 2, "decided": {bench.query: 0}, "queries": {bench.query: {}}}
@@ -376,7 +379,10 @@ def meanings(bench: Bench, capsys: pytest.CaptureFixture[str], *words: str) -> d
     capsys.readouterr()
     assert command("list", "--json", "--prefix", names.sink_id(bench.sink), "-b", bench.servers, *words) == 0
     reported = json.loads(capsys.readouterr().out)["transactions"]
-    return {one["transactional_id"]: one["spark"].removeprefix(f"sink {bench.sink}: ") for one in reported}
+    return {
+        transaction["transactional_id"]: transaction["spark"].removeprefix(f"sink {bench.sink}: ")
+        for transaction in reported
+    }
 
 
 @pytest.mark.parametrize("abilities", [KEEPING, ONE_PHASE])

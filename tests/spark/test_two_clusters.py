@@ -24,13 +24,13 @@ OUT = TopicPartition("out", 0)
 @pytest.fixture
 def clusters() -> Iterator[tuple[str, str]]:
     """Bootstrap servers of two, with the same topics and as many records."""
-    with Broker() as one, Broker() as other:
-        for broker in (one, other):
+    with Broker() as first, Broker() as second:
+        for broker in (first, second):
             with Admin(broker.bootstrap_servers) as admin:
                 admin.create_topic("in", 1)
                 admin.create_topic(OUT.topic, 1)
             add(broker.bootstrap_servers, 0)
-        yield one.bootstrap_servers, other.bootstrap_servers
+        yield first.bootstrap_servers, second.bootstrap_servers
 
 
 def add(servers: str, first: int) -> None:
@@ -57,42 +57,42 @@ def values(servers: str) -> Counter[int]:
 
 
 def test_the_source_refuses_another_clusters_topic(spark: Any, clusters: tuple[str, str], tmp_path: Path) -> None:
-    one, other = clusters
-    run(spark, one, tmp_path)
-    add(other, RECORDS)
+    first, second = clusters
+    run(spark, first, tmp_path)
+    add(second, RECORDS)
     for _ in range(2):
         with pytest.raises(StreamingQueryException, match="DataLossError: topic in was deleted and created again"):
-            run(spark, other, tmp_path)
-    assert values(other) == Counter()
-    add(one, RECORDS)
-    run(spark, one, tmp_path)
-    assert values(one) == Counter(range(2 * RECORDS))
+            run(spark, second, tmp_path)
+    assert values(second) == Counter()
+    add(first, RECORDS)
+    run(spark, first, tmp_path)
+    assert values(first) == Counter(range(2 * RECORDS))
 
 
 def test_the_sink_refuses_a_query_of_another_cluster(
     spark: Any, clusters: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A source that may lose data goes on in the other cluster, and the sink does not know the query there."""
-    one, other = clusters
-    run(spark, one, tmp_path)
-    add(other, RECORDS)
+    first, second = clusters
+    run(spark, first, tmp_path)
+    add(second, RECORDS)
     reported = r"UnknownQueryError.*comes with batch 1.*take the plan back there before the start"
     for _ in range(2):
         with pytest.raises(StreamingQueryException, match=reported):
-            run(spark, other, tmp_path, failOnDataLoss="false")
-    assert values(other) == Counter()
-    add(one, RECORDS)
+            run(spark, second, tmp_path, failOnDataLoss="false")
+    assert values(second) == Counter()
+    add(first, RECORDS)
     # Spark has planned batch 1 with the other cluster's offsets. They do not fit, and are told.
     with pytest.raises(StreamingQueryException, match="DataLossError: topic in was deleted and created again"):
-        run(spark, one, tmp_path)
+        run(spark, first, tmp_path)
     # The remedy of docs/spark.md.
     assert not (tmp_path / "checkpoint" / "commits" / "1").exists()
-    assert replan(other, tmp_path) == 1
+    assert replan(second, tmp_path) == 1
     assert "there is no sink" in capsys.readouterr().err
-    assert replan(one, tmp_path) == 0
+    assert replan(first, tmp_path) == 0
     assert "topic in: its id in the plan is another" in capsys.readouterr().out
-    run(spark, one, tmp_path)
-    assert values(one) == Counter(range(2 * RECORDS))
+    run(spark, first, tmp_path)
+    assert values(first) == Counter(range(2 * RECORDS))
 
 
 def replan(servers: str, folder: Path) -> int:

@@ -36,8 +36,8 @@ PATIENCE_S = 600  # on a busy machine
 
 @pytest.fixture(scope="module")
 def spark(spark_here: SparkHere) -> Any:
-    one_a_batch = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
-    return spark_here.session(f"local[{SLOTS}]", {"spark.python.worker.reuse": "false", **one_a_batch})
+    single_rows = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
+    return spark_here.session(f"local[{SLOTS}]", {"spark.python.worker.reuse": "false", **single_rows})
 
 
 @pytest.fixture
@@ -62,13 +62,13 @@ def killing(servers: str, armed: Path) -> Callable[[Iterator[pa.RecordBatch]], I
 
         context = TaskContext.get()
         batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
-        for one in batches:
-            values = [value.ljust(VALUE_BYTES) for value in one.column(0).to_pylist()]
+        for record_batch in batches:
+            values = [value.ljust(VALUE_BYTES) for value in record_batch.column(0).to_pylist()]
             yield pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"])
         if batch != str(KILLED_BATCH) or not armed.exists():
             return
         with Admin(servers) as admin:
-            while sum(len(one.partitions) > 0 for one in open_ones(admin)) < SLOTS:
+            while sum(len(transaction.partitions) > 0 for transaction in open_ones(admin)) < SLOTS:
                 time.sleep(0.05)
         armed.unlink(missing_ok=True)
         daemon = os.getppid()
@@ -82,7 +82,9 @@ def killing(servers: str, armed: Path) -> Callable[[Iterator[pa.RecordBatch]], I
 
 
 def open_ones(admin: Admin) -> list[Any]:
-    return admin.describe_transactions([one.transactional_id for one in admin.list_transactions(states=["Ongoing"])])
+    return admin.describe_transactions(
+        [listing.transactional_id for listing in admin.list_transactions(states=["Ongoing"])]
+    )
 
 
 def started(spark: Any, servers: str, folder: Path) -> Any:
@@ -106,8 +108,8 @@ def written(servers: str) -> Counter[int]:
 def task_ids(servers: str) -> set[str]:
     """Of all sinks, as the coordinator knows them."""
     with Admin(servers) as admin:
-        listed = [one.transactional_id for one in admin.list_transactions()]
-    return {one for one in listed if isinstance(names.parse(one), names.TaskId)}
+        listed = [listing.transactional_id for listing in admin.list_transactions()]
+    return {transactional_id for transactional_id in listed if isinstance(names.parse(transactional_id), names.TaskId)}
 
 
 def test_transactions_of_killed_workers_end_with_their_batch(spark: Any, servers: str, tmp_path: Path) -> None:

@@ -158,10 +158,10 @@ def jars_folder(pom: Path = POM, goal: str = "dependency:copy-dependencies", rel
         if run.returncode != 0:
             raise Unavailable(f"Maven could not fetch what {pom.name} names: {(run.stdout + run.stderr)[-2000:]}")
 
-    return made_once(cache_folder(pom, release), fetch)
+    return create_once(cache_folder(pom, release), fetch)
 
 
-def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
+def create_once(folder: Path, make: Callable[[Path], None]) -> Path:
     """The folder, whole: made under another name if this is the first time."""
     if folder.is_dir():
         return folder
@@ -366,7 +366,7 @@ class ApacheKafka:
             servers = [
                 stack.enter_context(socket.create_server((self.host, 0))) for _ in range(2 + len(self._listeners))
             ]
-            free = [one.getsockname()[1] for one in servers]
+            free = [server.getsockname()[1] for server in servers]
         self._controller_port = free[0]
         if not self._fixed_port:
             self.port = free[1]
@@ -406,7 +406,7 @@ class ApacheKafka:
             self._format_anew(configuration)
             shutil.move(self.data_directory, target)
 
-        shutil.copytree(made_once(folder, make), self.data_directory)
+        shutil.copytree(create_once(folder, make), self.data_directory)
         properties = self.data_directory / "meta.properties"
         text = re.sub(r"(?m)^node\.id=.*", f"node.id={settings['node.id']}", properties.read_text())
         identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

@@ -97,7 +97,7 @@ def _addresses(hosts: Sequence[str]) -> list[tuple[str, int, int]]:
     """With ports that are free."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(socket.create_server((host, 0))) for host in hosts for _ in range(2)]
-        ports = [one.getsockname()[1] for one in servers]
+        ports = [server.getsockname()[1] for server in servers]
     return list(zip(hosts, ports[::2], ports[1::2], strict=True))
 
 

@@ -61,7 +61,7 @@ from fencepost.protocol.messages import (
 from fencepost.protocol.records.encoding import encode_batch
 from tests.support.raw_client import Producer, RawClient
 
-STRANGER = Producer(987_654, 3)
+UNKNOWN_PRODUCER = Producer(987_654, 3)
 
 Codes = Sequence[int]
 
@@ -81,7 +81,7 @@ def produce(transactional: bool) -> Callable[[RawClient, Names], Codes]:
         if not transactional:
             return [client.produce(names.topic, [b"v"]).error_code]
         result = client.produce(
-            names.topic, [b"v"], transactional_id=names.txn, producer=STRANGER, sequence=0, version=11
+            names.topic, [b"v"], transactional_id=names.txn, producer=UNKNOWN_PRODUCER, sequence=0, version=11
         )
         return [result.error_code]
 
@@ -390,7 +390,10 @@ def init(transactional: bool, *, two_phase: bool = False, keep: bool = False) ->
 
 def end_txn_(client: RawClient, names: Names) -> Codes:
     request = end_txn.EndTxnRequest(
-        transactional_id=names.txn, producer_id=STRANGER.producer_id, producer_epoch=STRANGER.epoch, committed=True
+        transactional_id=names.txn,
+        producer_id=UNKNOWN_PRODUCER.producer_id,
+        producer_epoch=UNKNOWN_PRODUCER.epoch,
+        committed=True,
     )
     answer = client.call(request, 5)
     return [answer.error_code, answer.producer_id]
@@ -402,8 +405,8 @@ def add_partitions(client: RawClient, names: Names) -> Codes:
     ]
     request = add_partitions_to_txn.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=names.txn,
-        v3_and_below_producer_id=STRANGER.producer_id,
-        v3_and_below_producer_epoch=STRANGER.epoch,
+        v3_and_below_producer_id=UNKNOWN_PRODUCER.producer_id,
+        v3_and_below_producer_epoch=UNKNOWN_PRODUCER.epoch,
         v3_and_below_topics=topics,
     )
     answer = client.call(request, 3).results_by_topic_v3_and_below
@@ -414,14 +417,18 @@ def add_partitions(client: RawClient, names: Names) -> Codes:
 def add_partitions_of_brokers(client: RawClient, names: Names) -> Codes:
     topics = [add_partitions_to_txn.AddPartitionsToTxnTopic(name=names.topic, partitions=[0])]
     transaction = add_partitions_to_txn.AddPartitionsToTxnTransaction(
-        transactional_id=names.txn, producer_id=STRANGER.producer_id, producer_epoch=3, verify_only=True, topics=topics
+        transactional_id=names.txn,
+        producer_id=UNKNOWN_PRODUCER.producer_id,
+        producer_epoch=3,
+        verify_only=True,
+        topics=topics,
     )
     return [client.call(add_partitions_to_txn.AddPartitionsToTxnRequest(transactions=[transaction]), 4).error_code]
 
 
 def add_offsets(client: RawClient, names: Names) -> Codes:
     request = add_offsets_to_txn.AddOffsetsToTxnRequest(
-        transactional_id=names.txn, producer_id=STRANGER.producer_id, producer_epoch=3, group_id=names.group
+        transactional_id=names.txn, producer_id=UNKNOWN_PRODUCER.producer_id, producer_epoch=3, group_id=names.group
     )
     return [client.call(request, 3).error_code]
 
@@ -432,7 +439,7 @@ def txn_offset_commit_(client: RawClient, names: Names) -> Codes:
     request = txn_offset_commit.TxnOffsetCommitRequest(
         transactional_id=names.txn,
         group_id=names.group,
-        producer_id=STRANGER.producer_id,
+        producer_id=UNKNOWN_PRODUCER.producer_id,
         producer_epoch=3,
         topics=topics,
     )

@@ -61,7 +61,7 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(begins)
             .not_valid_after(ends)
-            .add_extension(x509.SubjectAlternativeName([_general_name(one) for one in hosts]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .add_extension(_key_usage(signs_certificates=False), critical=True)
             .sign(self._key, hashes.SHA256())

@@ -73,7 +73,7 @@ class ClassicActor:
     def _join(self, driver: Driver) -> None:
         if self.eager:
             self.held = frozenset()
-        wanted = Subscription(self.topics, [TopicPartition(*one) for one in sorted(self.held)])
+        wanted = Subscription(self.topics, [TopicPartition(*partition) for partition in sorted(self.held)])
         protocols = [("eager" if self.eager else "cooperative", encode_subscription(wanted))]
         self.token = driver.park_join(
             self.member_id, protocols=protocols, session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS

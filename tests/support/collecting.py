@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def one_ahead(meeting_place: Path) -> Iterator[None]:
+def first_ahead(meeting_file: Path) -> Iterator[None]:
     """Of processes that come here together one goes ahead, and the others follow it when it is through, all at once.
 
     On a clean checkout the first to collect compiles the tests, the product and the libraries, which is four times the
     work of all else that it does. Side by side each worker would do so.
     """
-    with meeting_place.open() as file:
+    with meeting_file.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

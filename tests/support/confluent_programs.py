@@ -35,8 +35,8 @@ class Kit:
     def plain(self, seen: Any) -> Any:
         """The values that a program saw, with the short names."""
         if isinstance(seen, str):
-            for short, made in self._names.items():
-                seen = short if seen == made else seen
+            for short, full in self._names.items():
+                seen = short if seen == full else seen
             return seen
         if isinstance(seen, (list, tuple, set)):
             return [self.plain(each) for each in seen]
@@ -58,21 +58,21 @@ class Kit:
         return {"bootstrap.servers": self._broker.bootstrap_servers, **given}
 
     def producer(self, **more: Any) -> Any:
-        made = self.module.Producer(self.settings(**{"linger_ms": 0, **more}))
-        self._open.append(made)
-        return made
+        client = self.module.Producer(self.settings(**{"linger_ms": 0, **more}))
+        self._open.append(client)
+        return client
 
     def consumer(self, **more: Any) -> Any:
         settings = {"group_id": self.name("g"), "auto_offset_reset": "earliest", "enable_auto_commit": False, **more}
-        made = self.module.Consumer(self.settings(fetch_wait_max_ms=50, **settings))
-        self._open.append(made)
-        return made
+        client = self.module.Consumer(self.settings(fetch_wait_max_ms=50, **settings))
+        self._open.append(client)
+        return client
 
     def open(self, kind: Any, **settings: Any) -> Any:
         """A client of a class, with settings under their own names."""
-        made = kind({"bootstrap.servers": self._broker.bootstrap_servers, **settings})
-        self._open.append(made)
-        return made
+        client = kind({"bootstrap.servers": self._broker.bootstrap_servers, **settings})
+        self._open.append(client)
+        return client
 
     def partition(self, short: str, *more: Any) -> Any:
         return self.module.TopicPartition(self.name(short), *more)

@@ -38,16 +38,16 @@ def poll_until(
     found: list[fencepost.Record] = []
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, [one.state() for one in consumers]
-        for one in consumers:
-            found += one.poll(50)
+        assert time.monotonic() < deadline, [consumer.state() for consumer in consumers]
+        for consumer in consumers:
+            found += consumer.poll(50)
     return found
 
 
 def shared_out(consumers: Sequence[fencepost.Consumer], partitions: int) -> bool:
     """Return true if each of `partitions` belongs to exactly one of the consumers, evenly."""
-    sizes = [len(one.assignment()) for one in consumers]
-    together = {partition for one in consumers for partition in one.assignment()}
+    sizes = [len(consumer.assignment()) for consumer in consumers]
+    together = {partition for consumer in consumers for partition in consumer.assignment()}
     return sum(sizes) == len(together) == partitions and max(sizes) - min(sizes) <= 1
 
 
@@ -58,13 +58,13 @@ class RebalanceLog(RebalanceListener):
         self.news: list[tuple[str, list[int]]] = []
 
     def on_partitions_revoked(self, partitions: list[fencepost.TopicPartition]) -> None:
-        self.news.append(("revoked", [one.partition for one in partitions]))
+        self.news.append(("revoked", [partition.partition for partition in partitions]))
 
     def on_partitions_assigned(self, partitions: list[fencepost.TopicPartition]) -> None:
-        self.news.append(("assigned", [one.partition for one in partitions]))
+        self.news.append(("assigned", [partition.partition for partition in partitions]))
 
     def on_partitions_lost(self, partitions: list[fencepost.TopicPartition]) -> None:
-        self.news.append(("lost", [one.partition for one in partitions]))
+        self.news.append(("lost", [partition.partition for partition in partitions]))
 
     def gone(self) -> set[int]:
         """Partitions that were taken away at some time."""

@@ -164,8 +164,8 @@ def _copies(before: Mapping[str, bytes], disk: MemoryDisk, gaps: Sequence[tuple[
     for topic in {gap[0] for gap in gaps}:
         for path, data in before.items():
             if path.startswith(f"{topic}-0/") and path.endswith(".log") and data and after.get(path) != data:
-                kept = [other for other in after if other.startswith(path + DAMAGED) and after[other] == data]
-                if not kept and not after.get(path, b"").startswith(data):
+                copies = [other for other in after if other.startswith(path + DAMAGED) and after[other] == data]
+                if not copies and not after.get(path, b"").startswith(data):
                     yield f"repair: {path} has changed and no copy of it is kept"
 
 

@@ -152,7 +152,7 @@ def _write_transactions(driver: BrokerDriver) -> None:
     for number in range(6):
         for name in IDS[:2]:
             pair, now = pairs[name], NOW + STEP_MS * number
-            made = batch(
+            data = batch(
                 b"%s%d" % (name.encode(), number),
                 producer_id=pair[0],
                 epoch=pair[1],
@@ -160,13 +160,13 @@ def _write_transactions(driver: BrokerDriver) -> None:
                 transactional=True,
                 timestamp=now,
             )
-            _send(driver, "paid", made, name)
+            _send(driver, "paid", data, name)
         for name in IDS[:2]:
             pairs[name] = _end(driver, name, pairs[name], commit=(number + (name == "b")) % 3 > 0)
     pair = pairs["c"]
     _send(driver, "open", batch(b"before", timestamp=NOW))
-    made = batch(b"open", producer_id=pair[0], epoch=pair[1], sequence=0, transactional=True, timestamp=NOW)
-    _send(driver, "open", made, "c")
+    data = batch(b"open", producer_id=pair[0], epoch=pair[1], sequence=0, transactional=True, timestamp=NOW)
+    _send(driver, "open", data, "c")
 
 
 def _write_keys(driver: BrokerDriver) -> None:

@@ -64,7 +64,7 @@ class RawMember:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.epoch = 0
         self.owned: Owned = frozenset()
-        self.told: Owned = frozenset()
+        self.assigned: Owned = frozenset()
 
     def ask(self, version: int = 1, **fields: Any) -> ConsumerGroupHeartbeatResponse:
         """One heartbeat; `fields` replace what it would have said. Nothing is kept of the answer."""
@@ -93,12 +93,12 @@ class RawMember:
             raise AssertionError(f"{answer.error_code} {answer.error_message}")
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
-            self.told = unpack(answer.assignment.topic_partitions)
+            self.assigned = unpack(answer.assignment.topic_partitions)
         return answer
 
     def take(self) -> None:
         """Own what was told last, and nothing else."""
-        self.owned = self.told
+        self.owned = self.assigned
 
     def until(self, done: Callable[[], bool], *others: RawMember) -> None:
         """Heartbeats, together with others, each taking over what it is told, until `done`."""

@@ -38,12 +38,12 @@ class ConsumerActor:
     assignor: str | None = None
     epoch: int = 0
     owned: Partitions = frozenset()
-    told: Partitions = frozenset()
+    assigned: Partitions = frozenset()
     lazy: bool = False
     whole: bool = field(default=True)  # the next heartbeat says everything
 
     def rejoin(self) -> None:
-        self.epoch, self.owned, self.told, self.whole = 0, frozenset(), frozenset(), True
+        self.epoch, self.owned, self.assigned, self.whole = 0, frozenset(), frozenset(), True
 
 
 class GroupWorld:
@@ -90,15 +90,15 @@ class GroupWorld:
         elif not reply.error_code:
             consumer.epoch, consumer.whole = reply.member_epoch, False
             if reply.assignment is not None:
-                consumer.told = reply.assignment
+                consumer.assigned = reply.assignment
             self.take(consumer)
         return reply
 
     def take(self, consumer: ConsumerActor) -> None:
         """Give back what is not its own any more, then take what it was told; a lazy one only listens."""
-        if consumer.lazy and consumer.owned - consumer.told:
+        if consumer.lazy and consumer.owned - consumer.assigned:
             return
-        consumer.owned = consumer.told
+        consumer.owned = consumer.assigned
 
     def restart(self) -> None:
         before = self.driver.coordinator.snapshot()
@@ -109,15 +109,15 @@ class GroupWorld:
     def live(self) -> list[ConsumerActor]:
         """The consumers that the coordinator counts as members: others have lost what they think they own."""
         group = self.group
-        return [one for one in self.consumers if group is not None and one.member_id in group.members]
+        return [member for member in self.consumers if group is not None and member.member_id in group.members]
 
     def owned_twice(self) -> dict[TopicIdPartition, int]:
         """Partitions that two members own, in their own view or in the coordinator's."""
-        own = Counter(partition for one in self.live() for partition in one.owned)
+        own = Counter(partition for consumer in self.live() for partition in consumer.owned)
         group = self.group
         members = group.members.values() if group is not None else ()
-        kept = Counter(p for member in members for p in {*member.assigned, *member.revoking})
-        return {partition: count for partition, count in (own | kept).items() if count > 1}
+        in_coordinator = Counter(p for member in members for p in {*member.assigned, *member.revoking})
+        return {partition: count for partition, count in (own | in_coordinator).items() if count > 1}
 
     def settle(self, rounds: int = 60) -> None:
         """Everybody does what a healthy consumer does until the group is stable and everybody has what it was told."""
@@ -139,8 +139,9 @@ class GroupWorld:
             group is not None
             and group.state == ConsumerGroupState.STABLE
             and all(
-                one.member_id in group.members and one.owned == frozenset(group.members[one.member_id].assigned)
-                for one in self.consumers
+                member.member_id in group.members
+                and member.owned == frozenset(group.members[member.member_id].assigned)
+                for member in self.consumers
             )
         )
 
@@ -151,4 +152,4 @@ class GroupWorld:
             found = self.topics.find(name)
             if found is not None:
                 everything |= {TopicIdPartition(found[0], index) for index in range(found[1])}
-        return everything.difference(*(one.owned for one in self.consumers))
+        return everything.difference(*(member.owned for member in self.consumers))

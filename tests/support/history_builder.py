@@ -78,8 +78,8 @@ class HistoryBuilder:
         group: str = "",
         source: int = -1,
     ) -> None:
-        made_of = Position("in", 0, source) if source >= 0 else None
-        send = Send(process=process, topic=topic, value=value, transaction=transaction, group=group, source=made_of)
+        origin = Position("in", 0, source) if source >= 0 else None
+        send = Send(process=process, topic=topic, value=value, transaction=transaction, group=group, source=origin)
         self._do(send, how, partition=0, offset=offset)
 
     def send_offsets(self, transaction: str, offset: int, *, generation: int = -1, process: str = "p") -> None:

@@ -166,7 +166,9 @@ class Ledger:
             return
         for each in records:
             self.given += (
-                [int(each.value)] if hasattr(each, "value") else [int(one.value or b"") for one in to_records(each)]
+                [int(each.value)]
+                if hasattr(each, "value")
+                else [int(record.value or b"") for record in to_records(each)]
             )
 
     def check(self, position: int) -> None:

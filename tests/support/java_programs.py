@@ -13,9 +13,9 @@ from tests.support.apache_kafka import (
     TOOL,
     Unavailable,
     class_archive,
+    create_once,
     jars_folder,
     java_command,
-    made_once,
 )
 
 __all__ = ["compile_java", "java_program"]
@@ -40,8 +40,8 @@ def compile_java(sources: Iterable[Path], folder: Path, jars: str | None = None)
     kind = hashlib.sha256(f"{Path(compiler).resolve()}\n{path}\n".encode())
     for file in files:
         kind.update(file.read_bytes())
-    kept = made_once(jars_folder().parent / f"compiled-{kind.hexdigest()[:16]}", compiled)
-    shutil.copytree(kept, folder, dirs_exist_ok=True)
+    cached = create_once(jars_folder().parent / f"compiled-{kind.hexdigest()[:16]}", compiled)
+    shutil.copytree(cached, folder, dirs_exist_ok=True)
 
 
 def java_program(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.support.apache_kafka import ApacheKafka, Setting, jars_folder, made_once
+from tests.support.apache_kafka import ApacheKafka, Setting, jars_folder, create_once
 from tests.support.java_programs import compile_java
 
 __all__ = ["KafkaWithPlugin"]
@@ -38,4 +38,4 @@ class KafkaWithPlugin(ApacheKafka):
                     for file in Path(compiled).glob("*.class"):
                         plugin.write(file, file.name)
 
-            return made_once(jars.parent / f"{self._plugin.stem}-{jars.name}-{digest}", make)
+            return create_once(jars.parent / f"{self._plugin.stem}-{jars.name}-{digest}", make)

@@ -142,14 +142,14 @@ def pair(kio_cls: Any, our_cls: Any, numbers: random.Random, most: int = 3) -> t
             continue  # at its default, and so not on the wire
         # An empty tagged array is not on the wire.
         count = numbers.choice((int(tagged), 1, most, 130 if kind == "int32" else most)) if is_array else 1
-        made = [one_value(kind, element, our_element, numbers, nullable and not is_array) for _ in range(count)]
+        elements = [draw_value(kind, element, our_element, numbers, nullable and not is_array) for _ in range(count)]
         if is_array and nullable and numbers.random() < 0.3:
             kio_values[name] = our_values[our_name] = None
         elif is_array:
-            kio_values[name] = tuple(kio for kio, _ in made)
-            our_values[our_name] = ours_of(kind, (our for _, our in made))
+            kio_values[name] = tuple(kio for kio, _ in elements)
+            our_values[our_name] = ours_of(kind, (our for _, our in elements))
         else:
-            ((kio_values[name], our_values[our_name]),) = made
+            ((kio_values[name], our_values[our_name]),) = elements
     return kio_cls(**kio_values), our_cls(**our_values)
 
 
@@ -158,7 +158,7 @@ def ours_of(kind: str, values: Iterable[Any]) -> Sequence[Any]:
     return tuple(values) if kind in BITS else list(values)
 
 
-def one_value(kind: str, element: Any, our_element: Any, numbers: random.Random, nullable: bool) -> tuple[Any, Any]:
+def draw_value(kind: str, element: Any, our_element: Any, numbers: random.Random, nullable: bool) -> tuple[Any, Any]:
     """(kio's value, ours)."""
     if nullable and numbers.random() < 0.3:
         return None, None

@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Final
 
 from fencepost_lab.torture.broker_process import BrokerProcess
-from tests.support.apache_kafka import ApacheKafka, Unavailable, cache_root, java_class_command, made_once
+from tests.support.apache_kafka import ApacheKafka, Unavailable, cache_root, create_once, java_class_command
 from tools.npm import NpmError, NpmFile, packed
 
-__all__ = ["PROTOCOLS", "SETTINGS", "Ran", "built", "differences", "names_of", "run_one"]
+__all__ = ["PROTOCOLS", "SETTINGS", "Ran", "built", "differences", "names_of", "run_test"]
 
 PACKAGE: Final = NpmFile(
     "node-rdkafka",
@@ -84,7 +84,7 @@ def built() -> Path:
         raise Unavailable(f"librdkafka is compiled here, and {', '.join(missing)} is not in PATH")
     if not Path("/usr/include/openssl/ssl.h").exists():
         raise Unavailable("librdkafka is compiled here with OpenSSL, whose headers are missing (libssl-dev)")
-    return made_once(cache_root() / f"librdkafka-{PACKAGE.package}-{PACKAGE.version}", _make)
+    return create_once(cache_root() / f"librdkafka-{PACKAGE.package}-{PACKAGE.version}", _make)
 
 
 def _make(target: Path) -> None:
@@ -120,7 +120,7 @@ def names_of(folder: Path) -> list[str]:
     )
 
 
-def run_one(
+def run_test(
     folder: Path, servers: str, test: str, work: Path, *, protocol: str = "classic", tools: Path | None = None
 ) -> Ran:
     """Run a test in its own process and folder. It is killed after LIMIT_S."""
@@ -200,13 +200,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for protocol in options.protocol or PROTOCOLS:
             for test in tests:
                 name = f"{test} ({protocol})"
-                run = partial(run_one, folder, protocol=protocol, tools=tools)
+                run = partial(run_test, folder, protocol=protocol, tools=tools)
                 waiting = [
                     pool.submit(run, servers, test, work / f"{name} {number}")
                     for number, servers in enumerate((broker.bootstrap_servers, kafka.bootstrap_servers))
                 ]
-                for results, one in zip(found, waiting, strict=True):
-                    results[name] = one.result()
+                for results, future in zip(found, waiting, strict=True):
+                    results[name] = future.result()
                 ours, theirs = found[0][name], found[1][name]
                 reported = (
                     f"{ours.status} after {ours.seconds:.1f} s, at Kafka {theirs.status} after {theirs.seconds:.1f} s"

@@ -156,9 +156,9 @@ class LibrdkafkaWriter(OfLibrdkafka):
                 self.patiently("init", partial(producer.init_transactions, CALL_S))
                 while not self.ends.event.is_set():
                     number += 1
-                    self.one(producer, str(number))
+                    self.transact(producer, str(number))
 
-    def one(self, producer: confluent_kafka.Producer, number: str) -> None:
+    def transact(self, producer: confluent_kafka.Producer, number: str) -> None:
         producer.begin_transaction()
         self.seen.outcomes[number] = Outcome.ABORTED
         for index, value in enumerate(self.values_of(number)):
@@ -188,7 +188,7 @@ class OurWriter(InAThread):
                     self.patiently("init", producer.init_transactions)
                     while not self.ends.event.is_set():
                         number += 1
-                        self.one(producer, str(number))
+                        self.transact(producer, str(number))
             except KafkaError as error:
                 self.seen.errors[f"client: {_kind(error)}"] += 1
 
@@ -204,7 +204,7 @@ class OurWriter(InAThread):
             else:
                 return
 
-    def one(self, producer: fencepost.Producer, number: str) -> None:
+    def transact(self, producer: fencepost.Producer, number: str) -> None:
         producer.begin_transaction()
         self.seen.outcomes[number] = Outcome.ABORTED
         for index, value in enumerate(self.values_of(number)):
@@ -246,9 +246,9 @@ class Span(InAThread):
         flush()
         self.is_begun.set()
         self.may_go.wait()
-        self.told("send", lambda: (send(second), flush()))
+        self.attempt("send", lambda: (send(second), flush()))
 
-    def told(self, step: str, call: Callable[[], object]) -> bool:
+    def attempt(self, step: str, call: Callable[[], object]) -> bool:
         try:
             call()
         except (KafkaException, KafkaError) as error:
@@ -267,9 +267,9 @@ class LibrdkafkaSpan(OfLibrdkafka, Span):
             lambda: producer.flush(CALL_S),
         )
         self.seen.outcomes["span"] = Outcome.UNKNOWN
-        if self.told("commit", lambda: producer.commit_transaction(CALL_S)):
+        if self.attempt("commit", lambda: producer.commit_transaction(CALL_S)):
             self.seen.outcomes["span"] = Outcome.COMMITTED
-        elif self.told("abort", lambda: producer.abort_transaction(CALL_S)):
+        elif self.attempt("abort", lambda: producer.abort_transaction(CALL_S)):
             self.seen.outcomes["span"] = Outcome.ABORTED
 
 
@@ -283,9 +283,9 @@ class OurSpan(Span):
                 producer.flush,
             )
             self.seen.outcomes["span"] = Outcome.UNKNOWN
-            if self.told("commit", producer.commit_transaction):
+            if self.attempt("commit", producer.commit_transaction):
                 self.seen.outcomes["span"] = Outcome.COMMITTED
-            elif self.told("abort", producer.abort_transaction):
+            elif self.attempt("abort", producer.abort_transaction):
                 self.seen.outcomes["span"] = Outcome.ABORTED
 
 
@@ -363,7 +363,7 @@ class InJava:
         servers, topic, scenario, reported = self._start
         self._java.start(self._key, JAVA, servers, topic, scenario, reported)
 
-    def told(self, name: str) -> tuple[Worker, dict[str, str]]:
+    def outcome(self, name: str) -> tuple[Worker, dict[str, str]]:
         reported = self._java.wait(self._key)
         seen = Worker(name)
         if "broken" in reported:
@@ -380,7 +380,7 @@ class WriterInJava(InJava):
 
     def wait(self, within_s: float) -> Worker:
         del within_s
-        seen, reported = self.told(self._name)
+        seen, reported = self.outcome(self._name)
         for step, outcome in reported.items():
             word, number = step.rstrip("0123456789"), step.lstrip("abcdefghijklmnopqrstuvwxyz")
             if word == "at":
@@ -405,7 +405,7 @@ class MemberInJava(InJava):
 
     def wait(self, within_s: float) -> Worker:
         del within_s
-        seen, reported = self.told(self._name)
+        seen, reported = self.outcome(self._name)
         for step, text in reported.items():
             if step.startswith("got"):
                 value, _, when = text.rpartition(":")

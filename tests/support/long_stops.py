@@ -183,8 +183,8 @@ class Arm:
 
     def start(self) -> None:
         """Start all applications. Wait for the transactions that span the stop, and for the groups' first commits."""
-        for one in (*self._members, *self._writers):
-            one.start()
+        for writer in (*self._members, *self._writers):
+            writer.start()
         for span in self._spans():
             if not span.is_begun.wait(PATIENCE_S):
                 raise TimeoutError(f"{self.name}: {span.seen.name} has not begun: {span.seen.broken!r}")
@@ -192,7 +192,7 @@ class Arm:
         until(partial(self._have_all, dict.fromkeys(partitions, 1)), within_s=PATIENCE_S)
 
     def _spans(self) -> Iterator[Span]:
-        return (one for one in self._writers if isinstance(one, Span))
+        return (writer for writer in self._writers if isinstance(writer, Span))
 
     def signal(self, number: signal.Signals) -> None:
         if self._broker.pid is None:
@@ -207,7 +207,7 @@ class Arm:
             span.may_go.set()
         until(lambda: self._are_back(resumed), within_s=PATIENCE_S)
         self._writers_end.say()
-        seen = Seen(self.name, [one.wait(PATIENCE_S) for one in self._writers])
+        seen = Seen(self.name, [writer.wait(PATIENCE_S) for writer in self._writers])
         records = with_admin(AdminConfig(bootstrap_servers=self._broker.bootstrap_servers), self._read)
         seen.committed = Counter(record.value for record in records)
         ends = {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}
@@ -244,7 +244,7 @@ class Arm:
             if isinstance(member, Member):
                 times = [when for each in list(member.seen.values.values()) for when in list(each)]
                 groups[member.group] |= any(when > resumed for when in times)
-        work = [one.seen for one in self._writers if not isinstance(one, WriterInJava | Span)]
+        work = [writer.seen for writer in self._writers if not isinstance(writer, WriterInJava | Span)]
         return all(groups.values()) and all(any(when > resumed for when in seen.at) for seen in work)
 
     def _have_all(self, ends: Mapping[TopicPartition, int]) -> bool:

@@ -72,13 +72,13 @@ class OlderKafka(ApacheKafka):
             return super()._configuration()
         lines = super()._configuration().splitlines()
         of_kraft = ("process.roles", "node.id", "controller.", "listeners=", "listener.security.protocol.map")
-        kept = [line for line in lines if not line.startswith(of_kraft)]
+        retained_lines = [line for line in lines if not line.startswith(of_kraft)]
         more = {
             "broker.id": 1,
             "zookeeper.connect": f"{self.host}:{self._controller_port}",
             "listeners": self._addresses(),
         }
-        return "\n".join([*kept, *(f"{key}={value}" for key, value in more.items()), ""])
+        return "\n".join([*retained_lines, *(f"{key}={value}" for key, value in more.items()), ""])
 
     def _format(self, configuration: Path) -> None:
         if not self._has_zookeeper:

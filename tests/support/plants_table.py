@@ -36,7 +36,7 @@ class Found(NamedTuple):
 def find(plant: Plant, seeds: Iterable[int], wanted: str | None = None) -> Found | None:
     """Run the plant's world with it until a check complains, `wanted` if given, that does not without it. None: none
     did. Raises AssertionError when the world without the plant is not clean: then nobody knows what was found."""
-    simulation = next(one for one in SIMULATIONS if one.name == plant.world)
+    simulation = next(candidate for candidate in SIMULATIONS if candidate.name == plant.world)
     cpu_s = 0.0
     for runs, seed in enumerate(seeds, 1):
         options = simulation.changed(simulation.draw(seed, Profile.SWARM), plant.options)
@@ -55,14 +55,14 @@ def find(plant: Plant, seeds: Iterable[int], wanted: str | None = None) -> Found
 def row(plant: Plant, times: int, most: int) -> str:
     """A line of the table: medians of `times` searches, each of at most `most` runs from a seed of its own."""
     searches = [find(plant, range(1 + 1_000 * number, 1 + 1_000 * number + most)) for number in range(times)]
-    found = [one for one in searches if one is not None]
+    found = [search for search in searches if search is not None]
     runs, cpu_s, who = f"more than {most}", "", "nobody"
     if len(found) > times // 2:
-        runs = f"{median(one.runs if one is not None else most for one in searches):g}"
-        cpu_s = f"{median(one.cpu_s for one in found):.1f}"
+        runs = f"{median(search.runs if search is not None else most for search in searches):g}"
+        cpu_s = f"{median(search.cpu_s for search in found):.1f}"
     if found:
         who = ", ".join(
-            f"`{check}`" for check, _ in Counter(c for one in found for c in sorted(one.checks)).most_common(2)
+            f"`{check}`" for check, _ in Counter(c for search in found for c in sorted(search.checks)).most_common(2)
         )
     given = ", ".join(f"`{option}`" for option in plant.options)
     return f"| `{plant.name}` | {plant.summary} | {given} | {who} | {runs} | {cpu_s} |"
@@ -85,19 +85,19 @@ def main() -> None:
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     for name in given.names or PLANTS:
-        made = row(PLANTS[name], given.times, given.runs)
-        sys.stdout.write(f"{made}\n")
+        line = row(PLANTS[name], given.times, given.runs)
+        sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
         if given.write:
-            _write(name, made)
+            _write(name, line)
 
 
-def _write(name: str, made: str) -> None:
+def _write(name: str, line: str) -> None:
     text = DOCUMENT.read_text()
-    known = {**rows_of(text), name: made}
+    known = {**rows_of(text), name: line}
     before, _, behind = text.partition(f"{HEAD}\n{RULE}\n")
     rest = behind.partition("\n\n")[2]
-    rows = "\n".join(known[one] for one in PLANTS if one in known)
+    rows = "\n".join(known[plant_name] for plant_name in PLANTS if plant_name in known)
     DOCUMENT.write_text(f"{before}{HEAD}\n{RULE}\n{rows}\n\n{rest}")
 
 

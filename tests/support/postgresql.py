@@ -32,7 +32,9 @@ def _installed() -> Path | None:
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     on_path = shutil.which("initdb")
     candidates = [*folders, *([Path(on_path).parent] if on_path else [])]
-    return next((one for one in candidates if (one / "initdb").exists() and (one / "pg_ctl").exists()), None)
+    return next(
+        (folder for folder in candidates if (folder / "initdb").exists() and (folder / "pg_ctl").exists()), None
+    )
 
 
 def unavailable_reason() -> str | None:

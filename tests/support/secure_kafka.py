@@ -56,17 +56,17 @@ def secure_kafka(folder: Path, authority: Authority) -> ApacheKafka:
     for mechanism in ("plain", "scram-sha-256", "oauthbearer"):
         properties[f"listener.name.sasltext.{mechanism}.connections.max.reauth.ms"] = SESSION_MS
     scram = [f"{mechanism}=[name={USER},password=secret]" for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
-    arguments = [word for one in scram for word in ("--add-scram", one)]
+    arguments = [word for credential in scram for word in ("--add-scram", credential)]
     return ApacheKafka(properties, listeners=LISTENERS, format_arguments=arguments)
 
 
 def _escaped(text: str) -> str:
-    return "".join(one if one.isascii() else f"\\u{ord(one):04x}" for one in text)
+    return "".join(character if character.isascii() else f"\\u{ord(character):04x}" for character in text)
 
 
 def unsecured_token(subject: str = "alice", lifetime_s: int = 3600) -> tuple[str, int]:
     """A JWT without signature, which Kafka takes out of the box, and when it expires (epoch, ms)."""
     now = int(time.time())
     parts = [{"alg": "none"}, {"sub": subject, "iat": now, "exp": now + lifetime_s}]
-    text = ".".join(base64.urlsafe_b64encode(json.dumps(one).encode()).decode().rstrip("=") for one in parts)
+    text = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
     return f"{text}.", (now + lifetime_s) * 1000

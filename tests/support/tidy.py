@@ -283,7 +283,9 @@ def impurities(text: str, module: str, *, is_package: bool = False) -> list[str]
     )
     for node in nodes(text):
         if isinstance(node, ast.ImportFrom) and node.module == "random":
-            found |= {f"{node.lineno}: imports random.{one.name}" for one in node.names if one.name != SEEDED_RANDOM}
+            found |= {
+                f"{node.lineno}: imports random.{alias.name}" for alias in node.names if alias.name != SEEDED_RANDOM
+            }
         elif isinstance(node, ast.Attribute) and whole_random_module and ast.unparse(node.value) == "random":
             if node.attr != SEEDED_RANDOM:
                 found.add(f"{node.lineno}: uses random.{node.attr}")

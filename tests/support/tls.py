@@ -25,13 +25,13 @@ class Certificates:
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)
-        self.stranger = Authority(folder, "Stranger")
+        self.foreign_authority = Authority(folder, "Stranger")
         self.broker = self.authority.issue("broker")
         self.alice = self.authority.issue("alice")
         self.clients: dict[str, Identity | None] = {
             "good": self.alice,
             "missing": None,
-            "of a stranger": self.stranger.issue("mallory"),
+            "of a stranger": self.foreign_authority.issue("mallory"),
             "expired": self.authority.issue("late", valid_days=-2),
         }
 

@@ -42,8 +42,8 @@ class Key:
             "exp": int(now_s + lives_s),
             **claims,
         }
-        kept = {claim: value for claim, value in all_claims.items() if value is not None}
-        encoded: str = jwt.encode(kept, self.private, "ES256", {"kid": name or self.name})
+        present_claims = {claim: value for claim, value in all_claims.items() if value is not None}
+        encoded: str = jwt.encode(present_claims, self.private, "ES256", {"kid": name or self.name})
         return encoded
 
 

@@ -39,9 +39,9 @@ def add_partitions(
     )
     answer = client.call(request, version)
     return {
-        (topic.name, one.partition_index): one.partition_error_code
+        (topic.name, partition.partition_index): partition.partition_error_code
         for topic in answer.results_by_topic_v3_and_below
-        for one in topic.results_by_partition
+        for partition in topic.results_by_partition
     }
 
 
@@ -69,10 +69,10 @@ def batched(
     answer = client.call(AddPartitionsToTxnRequest(transactions=transactions), version)
     assert answer.error_code == 0
     return {
-        one.transactional_id: {
-            topic.name: topic.results_by_partition[0].partition_error_code for topic in one.topic_results
+        result.transactional_id: {
+            topic.name: topic.results_by_partition[0].partition_error_code for topic in result.topic_results
         }
-        for one in answer.results_by_transaction
+        for result in answer.results_by_transaction
     }
 
 

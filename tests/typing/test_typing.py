@@ -54,6 +54,6 @@ def test_pyright_passes_what_is_right_and_finds_every_mistake() -> None:
     except ValueError:
         pytest.skip(f"pyright cannot run here: {(run.stdout + run.stderr)[-300:]}")
     assert report["summary"]["filesAnalyzed"] == len(FILES)
-    errors = [one for one in report["generalDiagnostics"] if one["severity"] == "error"]
-    print(*(f"{one['range']['start']['line'] + 1}: {one['message']}" for one in errors), sep="\n")
-    assert by_file((one["file"], one["range"]["start"]["line"] + 1) for one in errors) == EXPECTED
+    errors = [diagnostic for diagnostic in report["generalDiagnostics"] if diagnostic["severity"] == "error"]
+    print(*(f"{error['range']['start']['line'] + 1}: {error['message']}" for error in errors), sep="\n")
+    assert by_file((error["file"], error["range"]["start"]["line"] + 1) for error in errors) == EXPECTED

@@ -34,25 +34,25 @@ def archived(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def test_an_archive_whose_jars_are_gone_is_removed(tmp_path: Path, archived: Callable[[str], Path]) -> None:
-    kept, gone = archived("kept"), archived("gone")
+    retained, gone = archived("kept"), archived("gone")
     (tmp_path / "gone").rmdir()
     another = archived("another")
-    assert [one.exists() for one in (kept, gone, another)] == [True, False, True]
+    assert [archive.exists() for archive in (retained, gone, another)] == [True, False, True]
 
 
 def test_what_a_killed_maker_has_left_is_removed_and_what_is_being_made_is_not(
     cache: Path, archived: Callable[[str], Path]
 ) -> None:
     cache.mkdir()
-    left, made = cache / "classes-left.unfinished", cache / "classes-made.unfinished"
-    for one in (left, made):
-        one.write_text("classes")
-        one.with_suffix(".lock").touch()
-    with made.with_suffix(".lock").open() as lock:
+    left, unfinished = cache / "classes-left.unfinished", cache / "classes-made.unfinished"
+    for archive in (left, unfinished):
+        archive.write_text("classes")
+        archive.with_suffix(".lock").touch()
+    with unfinished.with_suffix(".lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         archived("jars")
     assert not left.exists()
-    assert made.exists()
+    assert unfinished.exists()
 
 
 def test_a_failure_is_reported_and_leaves_nothing(

@@ -20,7 +20,7 @@ import pytest
 from pluggy import PluginManager
 
 from tests.conftest import LONGEST, pytest_collection_modifyitems
-from tests.support.collecting import one_ahead
+from tests.support.collecting import first_ahead
 from tests.support.run_report import closing_line
 from tests.support.schedule import SHARE_SPARK, next_file
 from tests.support.tidy import ROOT
@@ -113,17 +113,17 @@ def test_of_those_who_collect_together_one_goes_ahead(tmp_path: Path) -> None:
     path.touch()
 
     def follow() -> bool:
-        with one_ahead(path):
+        with first_ahead(path):
             waited = is_through.is_set()
             together.wait(60)  # which is broken by who has to go alone
             return waited
 
     with ThreadPoolExecutor() as pool:
-        with one_ahead(path):
+        with first_ahead(path):
             followers = [pool.submit(follow) for _ in range(2)]
             time.sleep(0.2)
             is_through.set()
-        assert [one.result() for one in followers] == [True, True]
+        assert [follower.result() for follower in followers] == [True, True]
 
 
 PLANTED = """

@@ -58,7 +58,7 @@ def test_a_round_without_contradictions_has_no_finding() -> None:
 @pytest.mark.parametrize(
     "change",
     [lost, torn, came_back, doubled, not_delivered, delivered_uncommitted, broken],
-    ids=lambda one: one.__name__,
+    ids=lambda defect: defect.__name__,
 )
 def test_a_contradiction_is_a_finding(change: object) -> None:
     round_ = seen()

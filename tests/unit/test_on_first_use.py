@@ -14,8 +14,17 @@ import pytest
 def seen_by_the_type_checker(package: str) -> dict[str, str]:
     """The module of each name that is imported under TYPE_CHECKING."""
     tree = ast.parse(Path(str(import_module(package).__file__)).read_text())
-    (block,) = [one for one in tree.body if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"]
-    return {alias.name: str(one.module) for one in block.body if isinstance(one, ast.ImportFrom) for alias in one.names}
+    (block,) = [
+        statement
+        for statement in tree.body
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING"
+    ]
+    return {
+        alias.name: str(statement.module)
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
 
 
 PACKAGES = "fencepost fencepost.client.admin fencepost.client.aio fencepost.client.blocking fencepost.spark"
@@ -23,13 +32,13 @@ PACKAGES = "fencepost fencepost.client.admin fencepost.client.aio fencepost.clie
 
 @pytest.mark.parametrize("package", PACKAGES.split())
 def test_names_are_found_where_the_type_checker_sees_them(package: str) -> None:
-    made, seen = import_module(package), seen_by_the_type_checker(package)
+    module, seen = import_module(package), seen_by_the_type_checker(package)
     assert len(seen) > 3
     for name, home in seen.items():
-        assert getattr(made, name) is getattr(import_module(home), name)
-        assert name in dir(made)
+        assert getattr(module, name) is getattr(import_module(home), name)
+        assert name in dir(module)
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'Brocker'"):
-        made.Brocker  # noqa: B018 - the access is what is tested
+        module.Brocker  # noqa: B018 - the access is what is tested
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -93,9 +93,9 @@ def test_every_pair_leads_somewhere_or_raises(machine: Machine) -> None:
 
 
 def test_every_table_is_drawn() -> None:
-    made = [path for path in python_files(*PACKAGES) if re.search(r"\bStateTable\(\n", path.read_text())]
+    tables = [path for path in python_files(*PACKAGES) if re.search(r"\bStateTable\(\n", path.read_text())]
     drawn = [ROOT / "src" / (machine.module.replace(".", "/") + ".py") for machine in MACHINES]
-    assert sorted(made) == sorted(drawn)
+    assert sorted(tables) == sorted(drawn)
 
 
 # States that are read off something else: of groups from epochs and members, of rows of the web page, and of the

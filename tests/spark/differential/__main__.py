@@ -44,15 +44,15 @@ def main() -> int:
     begun = time.monotonic()
     seen = seen_file.read(asked.resume, [*cells, *frames]) if asked.resume else []
     earlier, is_interrupted = len(seen), False
-    for one in seen:
-        _print_difference(one)
+    for comparison in seen:
+        _print_difference(comparison)
     try:
-        with closing(_run({one.cell for one in seen}, cells, frames)) as running:
-            for one in running:
-                seen.append(one)
-                _print_difference(one)
+        with closing(_run({comparison.cell for comparison in seen}, cells, frames)) as running:
+            for comparison in running:
+                seen.append(comparison)
+                _print_difference(comparison)
                 if asked.resume:
-                    seen_file.append(asked.resume, one)
+                    seen_file.append(asked.resume, comparison)
     except KeyboardInterrupt:
         is_interrupted = True
     unknown, wrong = judge(seen, known())
@@ -61,7 +61,9 @@ def main() -> int:
     elif asked.only == [""]:
         wrong += [f"line {row.line} is about no cell" for row in known() if not any(map(row.covers, [*cells, *frames]))]
     print(_summary(seen, earlier, len(cells) + len(frames), time.monotonic() - begun))
-    print(f"{sum(bool(one.aspects()) for one in seen)} differ, {len(unknown)} of them unknown to the page")
+    print(
+        f"{sum(bool(comparison.aspects()) for comparison in seen)} differ, {len(unknown)} of them unknown to the page"
+    )
     print(report(unknown, wrong))
     if is_interrupted:
         print("interrupted; the same command runs the other cells" if asked.resume else "interrupted")
@@ -84,13 +86,13 @@ def _run(done: set[Cell], cells: Mapping[Cell, Options], frames: Mapping[Cell, W
         yield from chain(run(driver, topics, reads), write(driver, topics, writes))
 
 
-def _print_difference(one: Seen) -> None:
-    if one.aspects():
-        print(f"{one.cell}: {', '.join(one.aspects())}: {' | '.join(one.kinds)}", flush=True)
+def _print_difference(comparison: Seen) -> None:
+    if comparison.aspects():
+        print(f"{comparison.cell}: {', '.join(comparison.aspects())}: {' | '.join(comparison.kinds)}", flush=True)
 
 
 def _summary(seen: Sequence[Seen], earlier: int, asked: int, seconds: float) -> str:
-    states = Counter(one.cell.state for one in seen)
+    states = Counter(comparison.cell.state for comparison in seen)
     text = f"{len(seen)} of {asked} cells in {len(states)} states, {seconds:.0f} s"
     return text + (f" without the {earlier} that ran earlier" if earlier else "")
 

@@ -178,11 +178,15 @@ class Cell:
     def _keep_progress(self) -> None:
         if self._query is None:
             return
-        reported = [json.loads(one.json) for one in self._query.recentProgress]
+        reported = [json.loads(report.json) for report in self._query.recentProgress]
         self._progress += [
-            {"batch": one["batchId"], "end": without_ids(one["sources"][0]["endOffset"]), "rows": one["numInputRows"]}
-            for one in reported
-            if "addBatch" in one["durationMs"]
+            {
+                "batch": batch["batchId"],
+                "end": without_ids(batch["sources"][0]["endOffset"]),
+                "rows": batch["numInputRows"],
+            }
+            for batch in reported
+            if "addBatch" in batch["durationMs"]
         ]
 
 

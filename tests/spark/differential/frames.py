@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["NO_TOPIC", "ONE", "Write"]
+__all__ = ["NO_TOPIC", "SINGLE_ROW", "Write"]
 
 
 @dataclass(frozen=True)
@@ -26,4 +26,4 @@ class Write:
 
 
 NO_TOPIC: Final[dict[str, str | None]] = {"topic": None}
-ONE: Final = "select 'v' as value"
+SINGLE_ROW: Final = "select 'v' as value"

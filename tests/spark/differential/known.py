@@ -83,7 +83,7 @@ def report(unknown: Sequence[Seen], wrong: Sequence[str]) -> str:
         for whose, kind, outcome in zip(("Spark's own", "here"), seen.kinds, (seen.built_in, seen.ours), strict=True):
             lines.append(f"  {whose}: {kind}")
             differing = [name for name in outcome if name == "errors" or seen.built_in[name] != seen.ours[name]]
-            lines += [f"    {name}: {one}" for name in differing for one in _several(outcome[name])]
+            lines += [f"    {name}: {text}" for name in differing for text in _several(outcome[name])]
     return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.spark.differential.frames import NO_TOPIC, ONE, Write
+from tests.spark.differential.frames import NO_TOPIC, SINGLE_ROW, Write
 
 
 def _headers(fields: str) -> str:
@@ -42,12 +42,12 @@ ODD_WRITES: Final[dict[str, Write]] = {
     "some topics null and an option": Write(
         "select if(id = 1, null, 'elsewhere') as topic, cast(id as string) as value from range(3)"
     ),
-    "option topic is empty": Write(ONE, {"topic": ""}),
-    "option topic with spaces": Write(ONE, {"topic": " NAME "}),
-    "option topic beyond ASCII": Write(ONE, {"topic": "\u00e4"}),
-    "option topic a dot": Write(ONE, {"topic": "."}),
-    "option topic two": Write(ONE, {"topic": "NAME,NAME"}),
-    "option topic in both cases": Write(ONE, {"topic": "elsewhere", "TOPIC": "NAME"}),
+    "option topic is empty": Write(SINGLE_ROW, {"topic": ""}),
+    "option topic with spaces": Write(SINGLE_ROW, {"topic": " NAME "}),
+    "option topic beyond ASCII": Write(SINGLE_ROW, {"topic": "\u00e4"}),
+    "option topic a dot": Write(SINGLE_ROW, {"topic": "."}),
+    "option topic two": Write(SINGLE_ROW, {"topic": "NAME,NAME"}),
+    "option topic in both cases": Write(SINGLE_ROW, {"topic": "elsewhere", "TOPIC": "NAME"}),
     "headers with swapped fields": Write(_headers("'value', X'31', 'key', 'h'")),
     "headers with other names": Write(_headers("'k', 'h', 'v', X'31'")),
     "headers with a field more": Write(_headers("'key', 'h', 'value', X'31', 'more', 1")),
@@ -55,25 +55,25 @@ ODD_WRITES: Final[dict[str, Write]] = {
     "headers of no type": Write("select 'v' as value, null as headers"),
     "header with an empty key": Write(_headers("'key', '', 'value', X'31'")),
     "includeHeaders false": Write(_headers("'key', 'h', 'value', X'31'"), {"includeHeaders": "false"}),
-    "acks 1": Write(ONE, {"kafka.acks": "1"}),
-    "acks -1": Write(ONE, {"kafka.acks": "-1"}),
-    "acks in capitals": Write(ONE, {"kafka.acks": "ALL"}),
-    "acks is a word": Write(ONE, {"kafka.acks": "some"}),
-    "compressed, in capitals": Write(ONE, {"kafka.compression.type": "GZIP"}),
-    "compression is empty": Write(ONE, {"kafka.compression.type": ""}),
-    "a transactional id": Write(ONE, {"kafka.transactional.id": "mine"}),
-    "no retries": Write(ONE, {"kafka.retries": "0"}),
-    "six requests in flight": Write(ONE, {"kafka.max.in.flight.requests.per.connection": "6"}),
-    "linger is a word": Write(ONE, {"kafka.linger.ms": "soon"}),
-    "linger -1": Write(ONE, {"kafka.linger.ms": "-1"}),
-    "delivery timeout below linger": Write(ONE, {"kafka.delivery.timeout.ms": "1", "kafka.linger.ms": "100"}),
-    "requests of ten bytes": Write(ONE, {"kafka.max.request.size": "10"}),
-    "interceptors are empty": Write(ONE, {"kafka.interceptor.classes": ""}),
-    "interceptors": Write(ONE, {"kafka.interceptor.classes": "org.example.No"}),
-    "partitioner": Write(ONE, {"kafka.partitioner.class": "org.example.No"}),
-    "Key.Serializer": Write(ONE, {"kafka.Key.Serializer": "org.example.No"}),
-    "servers are empty": Write(ONE, {"kafka.bootstrap.servers": ""}),
-    "client id is empty": Write(ONE, {"kafka.client.id": ""}),
-    "the source's options": Write(ONE, {"startingOffsets": "earliest", "failOnDataLoss": "perhaps"}),
+    "acks 1": Write(SINGLE_ROW, {"kafka.acks": "1"}),
+    "acks -1": Write(SINGLE_ROW, {"kafka.acks": "-1"}),
+    "acks in capitals": Write(SINGLE_ROW, {"kafka.acks": "ALL"}),
+    "acks is a word": Write(SINGLE_ROW, {"kafka.acks": "some"}),
+    "compressed, in capitals": Write(SINGLE_ROW, {"kafka.compression.type": "GZIP"}),
+    "compression is empty": Write(SINGLE_ROW, {"kafka.compression.type": ""}),
+    "a transactional id": Write(SINGLE_ROW, {"kafka.transactional.id": "mine"}),
+    "no retries": Write(SINGLE_ROW, {"kafka.retries": "0"}),
+    "six requests in flight": Write(SINGLE_ROW, {"kafka.max.in.flight.requests.per.connection": "6"}),
+    "linger is a word": Write(SINGLE_ROW, {"kafka.linger.ms": "soon"}),
+    "linger -1": Write(SINGLE_ROW, {"kafka.linger.ms": "-1"}),
+    "delivery timeout below linger": Write(SINGLE_ROW, {"kafka.delivery.timeout.ms": "1", "kafka.linger.ms": "100"}),
+    "requests of ten bytes": Write(SINGLE_ROW, {"kafka.max.request.size": "10"}),
+    "interceptors are empty": Write(SINGLE_ROW, {"kafka.interceptor.classes": ""}),
+    "interceptors": Write(SINGLE_ROW, {"kafka.interceptor.classes": "org.example.No"}),
+    "partitioner": Write(SINGLE_ROW, {"kafka.partitioner.class": "org.example.No"}),
+    "Key.Serializer": Write(SINGLE_ROW, {"kafka.Key.Serializer": "org.example.No"}),
+    "servers are empty": Write(SINGLE_ROW, {"kafka.bootstrap.servers": ""}),
+    "client id is empty": Write(SINGLE_ROW, {"kafka.client.id": ""}),
+    "the source's options": Write(SINGLE_ROW, {"startingOffsets": "earliest", "failOnDataLoss": "perhaps"}),
     "two tasks, one without rows": Write("select /*+ repartition(3) */ cast(id as string) as value from range(1)"),
 }

@@ -111,13 +111,13 @@ def world() -> Iterator[World]:
         "super.users": "User:admin",
     }
     with Broker(settings) as broker, Broker({**settings, **guard}, users=USERS) as guarded:
-        made = World(broker.bootstrap_servers, guarded.bootstrap_servers, broker.faults)
-        made.another = made.new_topic()
-        made.fill(made.another, 3, 2)
+        new_world = World(broker.bootstrap_servers, guarded.bootstrap_servers, broker.faults)
+        new_world.another = new_world.new_topic()
+        new_world.fill(new_world.another, 3, 2)
         try:
-            yield made
+            yield new_world
         finally:
-            made.close()
+            new_world.close()
 
 
 @dataclass(frozen=True)

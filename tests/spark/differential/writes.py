@@ -11,7 +11,7 @@ from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.records import to_records
 from fencepost.errors import KafkaError
 from tests.spark.differential.comparing import BUILT_IN, FORMATS, OURS, Cell, Seen
-from tests.spark.differential.frames import NO_TOPIC, ONE, Write
+from tests.spark.differential.frames import NO_TOPIC, SINGLE_ROW, Write
 from tests.spark.differential.odd_writes import ODD_WRITES
 from tests.spark.differential.running import AT_A_TIME, Driver
 from tests.spark.differential.states import BEGIN_MS, World
@@ -42,7 +42,7 @@ WRITES: Final[dict[str, Write]] = {
         "select cast(id as string) as key, 'v' as value from range(20)", with_partitions=True
     ),
     "varchar": Write("select cast('v' as varchar(5)) as value"),
-    "no rows": Write(f"{ONE} where false"),
+    "no rows": Write(f"{SINGLE_ROW} where false"),
     "no value": Write("select 'k' as key"),
     "another case": Write("select 'v' as VALUE"),
     "one more column": Write("select 'v' as value, 1 as other"),
@@ -51,13 +51,13 @@ WRITES: Final[dict[str, Write]] = {
     "key is a number": Write("select 1 as key, 'v' as value"),
     "topic in a column": Write("select 'NAME' as topic, 'v' as value", NO_TOPIC),
     "topic in a column and an option": Write("select 'elsewhere' as topic, 'v' as value"),
-    "no topic": Write(ONE, NO_TOPIC),
+    "no topic": Write(SINGLE_ROW, NO_TOPIC),
     "null topic": Write("select cast(null as string) as topic, 'v' as value", NO_TOPIC),
     "null topic and an option": Write("select cast(null as string) as topic, 'v' as value"),
     "topic is a number": Write("select 1 as topic, 'v' as value", NO_TOPIC),
     "empty topic": Write("select '' as topic, 'v' as value", NO_TOPIC),
     "topic of no valid name": Write("select 'a b' as topic, 'v' as value", NO_TOPIC),
-    "option of no valid name": Write(ONE, {"topic": "a b"}),
+    "option of no valid name": Write(SINGLE_ROW, {"topic": "a b"}),
     "missing topic": Write(
         "select 'is-missing' as topic, 'v' as value", {**NO_TOPIC, "kafka.max.block.ms": PATIENCE_MS}
     ),
@@ -73,7 +73,7 @@ WRITES: Final[dict[str, Write]] = {
     "header without a key": _headers("array(named_struct('key', cast(null as string), 'value', X'31'))"),
     "headers of strings": _headers("array(named_struct('key', 'h', 'value', '1'))"),
     "headers are a map": _headers("map('h', X'31')"),
-    "includeHeaders": Write(ONE, {"includeHeaders": "true"}),
+    "includeHeaders": Write(SINGLE_ROW, {"includeHeaders": "true"}),
     "null among headers": _headers("array(cast(null as struct<key:string,value:binary>))"),
     "null moment": Write("select 'v' as value, cast(null as timestamp) as timestamp"),
     "moment before 1970": Write("select 'v' as value, timestamp_millis(-1000) as timestamp"),
@@ -85,27 +85,27 @@ WRITES: Final[dict[str, Write]] = {
     ),
     "a column of moments": Write("select 'v' as value, timestamp_millis(BEGIN) as timestamp"),
     "record that is too large": Write("select repeat('v', 2000000) as value"),
-    "acks 0": Write(ONE, {"kafka.acks": "0"}, unacknowledged=1),
-    "acks all": Write(ONE, {"kafka.acks": "all"}),
-    "no idempotence": Write(ONE, {"kafka.enable.idempotence": "false"}),
-    "compressed": Write(ONE, {"kafka.compression.type": "zstd"}),
-    "compression that is unknown": Write(ONE, {"kafka.compression.type": "no"}),
-    "unknown option": Write(ONE, {"noSuchOption": "1"}),
-    "kafka.no.such.setting": Write(ONE, {"kafka.no.such.setting": "1"}),
-    "serializer of keys": Write(ONE, {"kafka.key.serializer": "org.example.No"}),
-    "serializer of values": Write(ONE, {"kafka.value.serializer": "org.example.No"}),
-    "no servers": Write(ONE, {"kafka.bootstrap.servers": None}),
-    "subscribe and no topic": Write(ONE, {**NO_TOPIC, "subscribe": "NAME"}),
-    "topic in another case": Write(ONE, {**NO_TOPIC, "TOPIC": "NAME"}),
+    "acks 0": Write(SINGLE_ROW, {"kafka.acks": "0"}, unacknowledged=1),
+    "acks all": Write(SINGLE_ROW, {"kafka.acks": "all"}),
+    "no idempotence": Write(SINGLE_ROW, {"kafka.enable.idempotence": "false"}),
+    "compressed": Write(SINGLE_ROW, {"kafka.compression.type": "zstd"}),
+    "compression that is unknown": Write(SINGLE_ROW, {"kafka.compression.type": "no"}),
+    "unknown option": Write(SINGLE_ROW, {"noSuchOption": "1"}),
+    "kafka.no.such.setting": Write(SINGLE_ROW, {"kafka.no.such.setting": "1"}),
+    "serializer of keys": Write(SINGLE_ROW, {"kafka.key.serializer": "org.example.No"}),
+    "serializer of values": Write(SINGLE_ROW, {"kafka.value.serializer": "org.example.No"}),
+    "no servers": Write(SINGLE_ROW, {"kafka.bootstrap.servers": None}),
+    "subscribe and no topic": Write(SINGLE_ROW, {**NO_TOPIC, "subscribe": "NAME"}),
+    "topic in another case": Write(SINGLE_ROW, {**NO_TOPIC, "TOPIC": "NAME"}),
 }
 
 # Only a batch write has a mode.
 MODES: Final[Mapping[str, Write]] = {
-    "mode append": Write(ONE),
-    "mode overwrite": Write(ONE, mode="overwrite"),
-    "mode ignore": Write(ONE, mode="ignore"),
-    "mode errorifexists": Write(ONE, mode="errorifexists"),
-    "no mode": Write(ONE, mode=None),
+    "mode append": Write(SINGLE_ROW),
+    "mode overwrite": Write(SINGLE_ROW, mode="overwrite"),
+    "mode ignore": Write(SINGLE_ROW, mode="ignore"),
+    "mode errorifexists": Write(SINGLE_ROW, mode="errorifexists"),
+    "no mode": Write(SINGLE_ROW, mode=None),
     "mode overwrite, topics in a column": Write("select 'NAME' as topic, 'v' as value", NO_TOPIC, mode="overwrite"),
 }
 

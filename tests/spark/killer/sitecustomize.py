@@ -33,7 +33,7 @@ def children(pid: int) -> list[int]:
             continue  # it ended meanwhile
         if int(fields[1]) == pid:
             found.append(int(stat.parent.name))
-    return [*found, *(one for child in found for one in children(child))]
+    return [*found, *(descendant for child in found for descendant in children(child))]
 
 
 def kill_family(folder: Path, mode: str) -> None:
@@ -86,7 +86,7 @@ def stand_still(folder: Path) -> None:
     (folder / "slow.began").touch()
     until = time.monotonic() + 120
     while time.monotonic() < until:
-        if [one for one in folder.glob(f"{mine.rpartition('-')[0]}-*") if one.name != mine]:
+        if [path for path in folder.glob(f"{mine.rpartition('-')[0]}-*") if path.name != mine]:
             (folder / "slow.copied").touch()
             break
         time.sleep(0.02)

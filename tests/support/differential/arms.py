@@ -50,7 +50,7 @@ class Arm:
         """Make a topic of one partition, of that name or of a new one, once a deleted one of the name has gone."""
         name = topic or f"t{uuid.uuid4().hex[:12]}"
 
-        def made() -> bool:
+        def is_created() -> bool:
             try:
                 self.admin.create_topic(name, 1, 1, configs=configs)
             except KafkaError as error:
@@ -59,7 +59,7 @@ class Arm:
                 return False
             return True
 
-        until(made)
+        until(is_created)
         return name
 
     @property

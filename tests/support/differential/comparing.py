@@ -194,9 +194,12 @@ class Comparison:
         """Return true for a wrong pair over an open transaction: Kafka alone aborts it (docs), and answers differ."""
         if not request.transactional_id or request.producer_id < 0:
             return False
-        open_one = self._sides[0].raw().describe_transaction(request.transactional_id)
+        transaction = self._sides[0].raw().describe_transaction(request.transactional_id)
         named = request.producer_id, request.producer_epoch
-        return open_one.transaction_state == "Ongoing" and named != (open_one.producer_id, open_one.producer_epoch)
+        return transaction.transaction_state == "Ongoing" and named != (
+            transaction.producer_id,
+            transaction.producer_epoch,
+        )
 
     def _would_begin_at_kafka_only(self, version: int, focus: Focus, request: produce_wire.ProduceRequest) -> bool:
         """Return true if Kafka alone accepts a first batch that does not begin at sequence 0.
@@ -255,10 +258,10 @@ class Comparison:
         draw = Drawing(random, focus, self._topics, side, self._name)
         # A later epoch in a plain batch makes Kafka give up the markers of the transactions that follow (K34).
         others = (-1, 1) if is_transactional else (-1,)
-        epoch = given.epoch if draw.often(0.95) else given.epoch + draw.one_of(*others)
-        slip = 0 if draw.often(0.9) else draw.one_of(-1, 1, 3)
+        epoch = given.epoch if draw.often(0.95) else given.epoch + draw.choice(*others)
+        slip = 0 if draw.often(0.9) else draw.choice(-1, 1, 3)
         sequence = self._sequences[focus.producer, focus.topic, focus.partition] + slip
-        count = draw.one_of(1, 1, 2, 3)
+        count = draw.choice(1, 1, 2, 3)
         text = f"{random.getrandbits(32):08x}".encode()
         records = encode_batch(
             keys=[b"k%d" % index for index in range(count)] if draw.often(0.7) else [None] * count,
@@ -272,7 +275,7 @@ class Comparison:
         transactional_id = focus.transactional_id if is_transactional and draw.often(0.95) else None
         topic_id = side.topic_id(focus.topic)
         partition = produce_wire.ProducePartition(focus.topic, topic_id, focus.partition, records)
-        return produce_wire.ProduceRequest(transactional_id, draw.one_of(-1, -1, 1), 30_000, [partition])
+        return produce_wire.ProduceRequest(transactional_id, draw.choice(-1, -1, 1), 30_000, [partition])
 
     def _fetch(self, random: Random, side: Side, focus: Focus) -> fetch_wire.FetchRequest:
         partition = fetch_wire.FetchPartition(focus.partition, random.choice((0, 0, 0, 1, 3, 99, -1)), 1 << 20)
@@ -309,9 +312,11 @@ class Comparison:
         elif key == 68 and request.group_id == focus.group and code == 0:
             side.is_member(focus.member, answer.member_id or request.member_id, answer.member_epoch)
         elif key == 19:
-            made = [topic.name for topic in answer.topics if topic.error_code == 0 and not request.validate_only]
+            created_names = [
+                topic.name for topic in answer.topics if topic.error_code == 0 and not request.validate_only
+            ]
             time.sleep(0.1)
-            side.look_up_topics(made)
+            side.look_up_topics(created_names)
 
     def _forget_sequences(self, producer: str) -> None:
         for lane in [lane for lane in self._sequences if lane[0] == producer]:

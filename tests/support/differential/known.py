@@ -100,7 +100,7 @@ def a_group_of_pending_offsets(difference: Difference) -> bool:
 def a_producer_without_records(difference: Difference) -> bool:
     """Kafka that was started again has forgotten the producers of a partition without records."""
     return difference.question.api_key == DESCRIBE_PRODUCERS and all(
-        where.endswith(".active_producers") and all(one in ours for one in kafka)
+        where.endswith(".active_producers") and all(item in ours for item in kafka)
         for where, ours, kafka in difference.fields()
     )
 
@@ -190,8 +190,8 @@ def a_negative_limit_of_bytes(difference: Difference) -> bool:
 
 def _more(ours: Any, kafka: Any, allowed: Callable[[Any], bool]) -> bool:
     """Return true if Kafka lists all that we list, and beyond that only what is `allowed`."""
-    is_listed = isinstance(ours, list) and isinstance(kafka, list) and all(one in kafka for one in ours)
-    return is_listed and all(allowed(one) for one in kafka if one not in ours)
+    is_listed = isinstance(ours, list) and isinstance(kafka, list) and all(item in kafka for item in ours)
+    return is_listed and all(allowed(item) for item in kafka if item not in ours)
 
 
 def _is_empty_group(group: Any) -> bool:

@@ -243,7 +243,7 @@ class InGo:
 class _GoReading:
     def __init__(self, binary: Path, line: str) -> None:
         self._ran = subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._told: queue.Queue[str] = queue.Queue()
+        self._steps: queue.Queue[str] = queue.Queue()
         self._seen: dict[str, str] = {}
         if self._ran.stdin is None or self._ran.stdout is None:
             raise RuntimeError("franz-go was started without pipes")
@@ -254,11 +254,11 @@ class _GoReading:
 
     def _collect(self, lines: IO[str]) -> None:
         for line in lines:
-            self._told.put(line.rstrip("\n"))
+            self._steps.put(line.rstrip("\n"))
 
     def _until(self, word: str) -> None:
         while word not in self._seen:
-            step, _, outcome = self._told.get(timeout=PATIENCE_S + 30).removeprefix("k ").partition("=")
+            step, _, outcome = self._steps.get(timeout=PATIENCE_S + 30).removeprefix("k ").partition("=")
             self._seen[step] = outcome
             if step == "end":
                 return

@@ -56,7 +56,7 @@ class Compared:
             worst = max(seen.bad.get(what, 0) for seen in self.kafka)
             for seen in self.ours:
                 if seen.bad.get(what, 0) > worst:
-                    found.append(f"{what}: {seen.bad[what]}, at Kafka {worst} at most ({seen.told})")
+                    found.append(f"{what}: {seen.bad[what]}, at Kafka {worst} at most ({seen.detail})")
                     break
         return found
 
@@ -186,10 +186,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for client in clients:
                     if client.name not in wanted:
                         continue
-                    one = compared(ours, theirs, client, workload, seed, options.rounds)
-                    if one is not None:
-                        found.append(one)
-                        print(f"seed {seed}: {one}", flush=True)
+                    difference = compared(ours, theirs, client, workload, seed, options.rounds)
+                    if difference is not None:
+                        found.append(difference)
+                        print(f"seed {seed}: {difference}", flush=True)
     return 1 if show(found) else 0
 
 

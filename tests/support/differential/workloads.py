@@ -48,7 +48,7 @@ class Seen:
 
     bad: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    told: str = ""
+    detail: str = ""
 
 
 @dataclass
@@ -115,7 +115,7 @@ def judged(values: Sequence[str], expected: Sequence[str]) -> dict[str, int]:
 def outcome_of(read: Read, expected: Sequence[str]) -> Seen:
     """Judge the values that a reader saw. Its time counts only if it was not refused."""
     if read.refused:
-        return Seen({"refused": 1}, told=read.refused)
+        return Seen({"refused": 1}, detail=read.refused)
     return Seen(judged(read.values, expected), {"reading": read.seconds})
 
 
@@ -189,10 +189,10 @@ def trimmed(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
     write(arm.servers, topic, [("k", LAST)])
     read = reading.result()
     if read.refused:
-        return Seen({"refused": 1}, told=read.refused)
+        return Seen({"refused": 1}, detail=read.refused)
     expected = [*[value for _, value in records][gone:], LAST]
-    kept = [value for value in read.values if value in set(expected)]
-    return Seen(judged(kept, expected), {"reading": read.seconds})
+    remaining = [value for value in read.values if value in set(expected)]
+    return Seen(judged(remaining, expected), {"reading": read.seconds})
 
 
 def compacted(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
@@ -211,7 +211,7 @@ def compacted(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
     write(arm.servers, topic, [("last", LAST)])
     read = reading.result()
     if read.refused:
-        return Seen({"refused": 1}, told=read.refused)
+        return Seen({"refused": 1}, detail=read.refused)
     seen = [int(value) for value in read.values if value != LAST]
     newest = {key: int(value) for key, value in records}
     return Seen(
@@ -228,13 +228,13 @@ def committed(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
     if client.reader is None:
         return None
     topic = arm.create()
-    kept = [f"r{number}" for number in range(draw.randint(10, 20))]
-    reading = client.reader(arm.servers, topic, len(kept), {"isolation.level": "read_committed", MAX_WAIT_MS: "500"})
+    values = [f"r{number}" for number in range(draw.randint(10, 20))]
+    reading = client.reader(arm.servers, topic, len(values), {"isolation.level": "read_committed", MAX_WAIT_MS: "500"})
     reading.wait_until_it_reads()
     producer = Producer({"bootstrap.servers": arm.servers, "transactional.id": topic, "linger.ms": 0, "log_level": 0})
     producer.init_transactions(PATIENCE_S)
     ended = []
-    for value in kept:
+    for value in values:
         if draw.random() < 0.3:
             producer.begin_transaction()
             producer.produce(topic, "aborted", partition=0)
@@ -246,7 +246,7 @@ def committed(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
         ended.append(time.time() * 1000)
         producer.commit_transaction(PATIENCE_S)
     read = reading.result()
-    seen = outcome_of(read, kept)
+    seen = outcome_of(read, values)
     late = [came - begun for came, begun in zip(read.came_ms, ended, strict=False)]
     if late and not read.refused:
         seen.seconds = {"delivery": median(late) / 1000}
@@ -266,7 +266,7 @@ def _ended(arm: Arm, topic: str, application: Application, began: float) -> Seen
     try:
         reported = application.outcomes()
     except (AssertionError, TimeoutError) as error:
-        return Seen({"failed": len(OUTCOMES)}, told=str(error))
+        return Seen({"failed": len(OUTCOMES)}, detail=str(error))
     took = time.perf_counter() - began
     acknowledged = [value for value in OUTCOMES if reported.get(value) == "ok"]
     with RawClient(arm.servers) as client:

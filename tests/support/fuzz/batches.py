@@ -24,7 +24,7 @@ def lying_batch(random: Random, now_ms: int) -> bytes:
     """One batch, mostly with the right CRC; a few are true."""
     records = [(None if random.random() < 0.3 else b"k", random.randbytes(random.randrange(60))) for _ in range(3)]
     producer = random.choice(PRODUCERS)
-    made = bytearray(
+    data = bytearray(
         keyed(
             *records,
             producer_id=producer[0],
@@ -37,27 +37,27 @@ def lying_batch(random: Random, now_ms: int) -> bytes:
     )
     match random.randrange(9):
         case 0:
-            _resize(made, damaged(bytes(made[HEADER_BYTES:]), random))
+            _resize(data, damaged(bytes(data[HEADER_BYTES:]), random))
         case 1:
-            made[COUNT_AT : COUNT_AT + 4] = struct.pack(">i", random.choice(COUNTS))
+            data[COUNT_AT : COUNT_AT + 4] = struct.pack(">i", random.choice(COUNTS))
         case 2:
-            made[LAST_DELTA_AT : LAST_DELTA_AT + 4] = struct.pack(">i", random.choice(COUNTS))
+            data[LAST_DELTA_AT : LAST_DELTA_AT + 4] = struct.pack(">i", random.choice(COUNTS))
         case 3:
-            made[MAGIC_AT] = random.choice((0, 1, 3, 127, 255))
+            data[MAGIC_AT] = random.choice((0, 1, 3, 127, 255))
         case 4:  # codec 5 to 7, a control batch, delete horizon
-            made[ATTRIBUTES_AT + 1] ^= random.choice((0x05, 0x07, 0x20, 0x40, 0x80))
+            data[ATTRIBUTES_AT + 1] ^= random.choice((0x05, 0x07, 0x20, 0x40, 0x80))
         case 5:  # every field of the header but size, magic and CRC
             at = random.choice((*range(12), *range(ATTRIBUTES_AT, HEADER_BYTES)))
-            made[at] ^= 1 << random.randrange(8)
+            data[at] ^= 1 << random.randrange(8)
         case 6:
-            made[8:12] = struct.pack(">i", random.choice((0, -1, 48, 49, len(made), 2**31 - 1)))
+            data[8:12] = struct.pack(">i", random.choice((0, -1, 48, 49, len(data), 2**31 - 1)))
         case 7:
             return old_message(random, depth=random.choice((0, 1, 3)))
         case _:
-            made *= random.choice((1, 1, 2))
+            data *= random.choice((1, 1, 2))
     if random.random() < 0.9:
-        seal_again(made)
-    return bytes(made) if random.random() < 0.95 else bytes(made[: random.randrange(len(made))])
+        seal_again(data)
+    return bytes(data) if random.random() < 0.95 else bytes(data[: random.randrange(len(data))])
 
 
 def _resize(batch: bytearray, section: bytes) -> None:

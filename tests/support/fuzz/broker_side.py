@@ -79,24 +79,24 @@ class Attacker:
         self._now_ms = int(time.time() * 1000)
 
     def connect(self) -> socket.socket:
-        made = socket.create_connection(self._address, timeout=PATIENCE_S)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return made
+        sock = socket.create_connection(self._address, timeout=PATIENCE_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
 
     # --- requests ---
 
     def every_request(self) -> None:
         """Each API in each version, whole, damaged, and in one of the versions cut at every length."""
         for key, version in every_version():
-            whole = self._requests.one(key, version)
+            whole = self._requests.draw(key, version)
             self._ask([whole])
             for _ in range(4):
-                question = self._requests.one(key, version)
+                question = self._requests.draw(key, version)
                 self._ask([Question(key, version, damaged(question.body, self._random))])
             self._after()
         for key in {key for key, _ in every_version()}:
-            version = self._random.choice([version for one, version in every_version() if one == key])
-            body = self._requests.one(key, version).body
+            version = self._random.choice([version for other_key, version in every_version() if other_key == key])
+            body = self._requests.draw(key, version).body
             self._ask([Question(key, version, cut) for cut in list(cut_everywhere(body))[-200:]], at_once=False)
             self._after()
 
@@ -106,7 +106,7 @@ class Attacker:
         for _ in range(count):
             questions = []
             for _ in range(self._random.choice((1, 1, 3, 10))):
-                question = self._requests.one(*self._random.choice(versions))
+                question = self._requests.draw(*self._random.choice(versions))
                 if self._random.random() < 0.6:
                     body = damaged(question.body, self._random)
                     question = Question(question.api_key, question.version, body)
@@ -119,8 +119,8 @@ class Attacker:
         for some in [questions] if at_once else [[question] for question in questions]:
             with self.connect() as connection:
                 frames = [
-                    frame.encode_request_frame(one.api_key, one.version, number, "fuzz", one.body)
-                    for number, one in enumerate(some)
+                    frame.encode_request_frame(question.api_key, question.version, number, "fuzz", question.body)
+                    for number, question in enumerate(some)
                 ]
                 frames.append(frame.encode_request_frame(API_VERSIONS, 0, MARK, "fuzz", b""))
                 connection.sendall(b"".join(frames))
@@ -160,7 +160,7 @@ class Attacker:
             login = [
                 Question(SASL_HANDSHAKE, self._random.choice((0, 1)), self._random.choice(handshakes)),
                 Question(SASL_AUTHENTICATE, 2, encode_request(SaslAuthenticateRequest(auth_bytes=token), 2)),
-                self._requests.one(*self._random.choice(list(every_version()))),
+                self._requests.draw(*self._random.choice(list(every_version()))),
             ]
             self._random.shuffle(login)
             self._ask(login[: self._random.choice((1, 2, 3))])

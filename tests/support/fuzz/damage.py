@@ -27,10 +27,10 @@ def cut_everywhere(body: bytes) -> Iterator[bytes]:
 
 def damaged(body: bytes, random: Random) -> bytes:
     """The body with one to six things wrong in it; now and then they cancel out."""
-    made = bytearray(body)
+    result = bytearray(body)
     for _ in range(random.choice((1, 1, 1, 2, 6))):
-        random.choice(WAYS)(made, random.randrange(len(made) + 1), random)
-    return bytes(made)
+        random.choice(WAYS)(result, random.randrange(len(result) + 1), random)
+    return bytes(result)
 
 
 def _flip_a_bit(body: bytearray, at: int, random: Random) -> None:

@@ -55,10 +55,10 @@ class MutatingBrokers:
             writer.transport.abort()
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
 
-    def new(self, seed: int, one_in: float) -> str:
+    def new(self, seed: int, answers_per_change: float) -> str:
         """Start another listener, with changes drawn from `seed`, and return its address."""
         return asyncio.run_coroutine_threadsafe(
-            self._listen(ResponseMutator(Random(seed), one_in)), self._loop
+            self._listen(ResponseMutator(Random(seed), answers_per_change)), self._loop
         ).result()
 
     async def _listen(self, mutator: ResponseMutator) -> str:
@@ -92,9 +92,9 @@ class MutatingBrokers:
         except ENDED as error:
             self.happened[type(error).__name__] += 1
         finally:
-            for one in (writer, up_writer):
-                one.transport.abort()
-                self._writers.remove(one)
+            for stream in (writer, up_writer):
+                stream.transport.abort()
+                self._writers.remove(stream)
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:

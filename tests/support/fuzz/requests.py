@@ -44,7 +44,7 @@ class Requests:
         self._topic_ids = topic_ids
         self._drawn = 0
 
-    def one(self, key: int, version: int) -> Question:
+    def draw(self, key: int, version: int) -> Question:
         """A whole request: half of them of the kind that is carried out, the others with any value in any field."""
         self._drawn += 1
         if key in (PRODUCE, FETCH):

@@ -36,13 +36,13 @@ class ResponseMutation:
 class ResponseMutator:
     """Changes one answer in `one_in`. `random` draws the change."""
 
-    def __init__(self, random: Random, one_in: float) -> None:
+    def __init__(self, random: Random, answers_per_change: float) -> None:
         self._random = random
-        self._one_in = one_in
+        self._answers_per_change = answers_per_change
 
     def about(self, key: int, version: int, answer: bytes) -> ResponseMutation:
         """The answer (with its size) to a request of that API, or a lie."""
-        if self._random.random() * self._one_in >= 1:
+        if self._random.random() * self._answers_per_change >= 1:
             return ResponseMutation("true", answer)
         tell = self._random.choice((self._bytes, self._bytes, self._time, self._twist, self._twist, self._invent))
         return tell(key, version, answer)
@@ -107,8 +107,8 @@ class ResponseMutator:
         if key in (PRODUCE, FETCH):
             return self._twist(key, version, answer)
         number, _ = frame.decode_response_header(key, version, answer[4:])
-        made, _ = pair(kio_class(key, version, "Response"), our_class(key, "Response"), self._random)
-        return ResponseMutation("made up", frame.encode_response_frame(key, version, number, kio_bytes(made)))
+        message, _ = pair(kio_class(key, version, "Response"), our_class(key, "Response"), self._random)
+        return ResponseMutation("made up", frame.encode_response_frame(key, version, number, kio_bytes(message)))
 
     # --- twisting ---
 
@@ -122,10 +122,10 @@ class ResponseMutator:
         if name == "records" and value is not None and random.random() < 0.5:
             return self._records()
         if isinstance(value, list | tuple):
-            made = [self.twisted(one, chance, name) for one in value]
+            items = [self.twisted(item, chance, name) for item in value]
             if random.random() < chance:
-                made = random.choice((made[:-1], made * 2, made[::-1], []))
-            return made
+                items = random.choice((items[:-1], items * 2, items[::-1], []))
+            return items
         if random.random() >= chance:
             return value
         if name == "host":

@@ -70,11 +70,11 @@ def attack_broker(seed: int, *, deeds: int = 300, crowd: int = 1_000, only: str 
             requests = Requests(random, prepare(servers))
             quick = Attacker(servers, requests, random, watch.look, report.happened)
             slow = Attacker(servers, requests, random, beside, report.happened)
-            stranger = Attacker(broker.listener("SASL_PLAINTEXT"), requests, random, watch.look, report.happened)
+            unauthenticated = Attacker(broker.listener("SASL_PLAINTEXT"), requests, random, watch.look, report.happened)
             attacks: dict[str, Callable[[], None]] = {
                 "every request": quick.every_request,
                 "random requests": lambda: quick.random_requests(deeds),
-                "before login": lambda: stranger.before_login(deeds // 3),
+                "before login": lambda: unauthenticated.before_login(deeds // 3),
                 "lying sizes": slow.lying_sizes,
                 "a byte at a time": slow.a_byte_at_a_time,
                 "unread answers": slow.unread_answers,
@@ -107,7 +107,10 @@ def mutate_responses(seed: int, *, applications: int = 40, only: Sequence[Applic
             ]
             for victim in victims:
                 if not running.acquire(timeout=HANGS_S):
-                    raise AssertionError("hangs: " + ", ".join(one.name for one in victims if one.is_alive()))
+                    raise AssertionError(
+                        "hangs: "
+                        + ", ".join(running_victim.name for running_victim in victims if running_victim.is_alive())
+                    )
                 victim.start()
                 watch.look()
             for victim in victims:
@@ -134,7 +137,7 @@ class Victim(Thread):
         self.application = random.choice(applications)
         super().__init__(name=f"{self.application.__name__} of seed {seed}", daemon=True)
         self._random = random
-        self._servers = mutating_brokers.new(random.getrandbits(32), one_in=random.choice((1.5, 4, 10)))
+        self._servers = mutating_brokers.new(random.getrandbits(32), answers_per_change=random.choice((1.5, 4, 10)))
         self._running = running
         self.outcome = "done"
         self.defect = ""

@@ -155,7 +155,7 @@ def run(
             fill(servers, "big", chance)
             recreator = Recreator(servers, chance.randrange(2**32), happened)
             hostile = Hostile(port, "big", chance.randrange(2**32), happened)
-            others += [Repeating(deed, stopping) for deed in (recreator.one_round, hostile.one_bad_thing)]
+            others += [Repeating(deed, stopping) for deed in (recreator.one_round, hostile.misbehave)]
         for other in others:
             other.start()
         end = threading.Timer(minutes * 60, stopping.set)  # the torture itself goes on: it reads everything

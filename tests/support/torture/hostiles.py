@@ -26,7 +26,7 @@ class Hostile:
         self._chance = random.Random(seed)
         self._happened = happened
 
-    def one_bad_thing(self) -> None:
+    def misbehave(self) -> None:
         deed = self._chance.choice(DEEDS)
         self._happened[f"hostile: {deed.__name__.strip('_').replace('_', ' ')}"] += 1
         sockets: list[socket.socket] = []
@@ -37,13 +37,13 @@ class Hostile:
             self._happened[f"hostile: was told: {error}"] += 1
             time.sleep(0.2)
         finally:
-            for one in sockets:
-                one.close()
+            for sock in sockets:
+                sock.close()
 
     def _connect(self, sockets: list[socket.socket]) -> socket.socket:
-        made = socket.create_connection(("127.0.0.1", self._port), timeout=5)
-        sockets.append(made)
-        return made
+        sock = socket.create_connection(("127.0.0.1", self._port), timeout=5)
+        sockets.append(sock)
+        return sock
 
     def _fetch(self, *, min_bytes: int, max_wait_ms: int) -> bytes:
         wanted = fetch_wire.FetchTopic(

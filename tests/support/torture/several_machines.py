@@ -80,7 +80,7 @@ class Query:
     def batches(self) -> int:
         """Number of complete batches, by the checkpoint."""
         commits = Path(self._arguments["checkpoint"], "commits")
-        return sum(1 for one in commits.glob("[0-9]*")) if commits.exists() else 0
+        return sum(1 for path in commits.glob("[0-9]*")) if commits.exists() else 0
 
     def begin(self) -> None:
         """Start, and wait for the first batch: the storm is to meet work. Raises TimeoutError."""
@@ -197,9 +197,9 @@ class Spark:
         executor = self._chance.choice(executors)
         held = family(executor.pid)
         for order in (signal.SIGSTOP, signal.SIGCONT):
-            for one in held:
+            for process in held:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    one.send_signal(order)
+                    process.send_signal(order)
             if order == signal.SIGSTOP:
                 time.sleep(self._chance.uniform(5, 30))
         return True
@@ -213,7 +213,11 @@ class Spark:
         return True
 
     def _executors(self) -> list[psutil.Process]:
-        return [] if self._cluster is None else [one for host in WORKER_HOSTS for one in self._cluster.executors(host)]
+        return (
+            []
+            if self._cluster is None
+            else [process for host in WORKER_HOSTS for process in self._cluster.executors(host)]
+        )
 
 
 class Kafka:
@@ -284,13 +288,13 @@ class Kafka:
     def _kill_two(self, node: ClusterNode) -> None:
         """Fewer than min.insync.replicas are left, and no majority of controllers."""
         both = [node, self._nodes()[1]]
-        for one in both:
-            one.kill()
+        for victim in both:
+            victim.kill()
         time.sleep(self._chance.uniform(0, 8))
-        for one in both:
-            one.launch()
-        for one in both:
-            one.wait()
+        for victim in both:
+            victim.launch()
+        for victim in both:
+            victim.wait()
 
 
 def check(servers: str, feeder: Feeder, found: Findings) -> None:
@@ -350,8 +354,8 @@ def run(given: argparse.Namespace, folder: Path) -> Findings:
             Kafka(kafka, chance, found, apart).storm(time.monotonic() + given.minutes * 60, stopping)
         finally:
             stopping.set()
-        for one in (feeding, striking):
-            one.join(2 * BATCH_MOST_S)
+        for thread in (feeding, striking):
+            thread.join(2 * BATCH_MOST_S)
         if feeding.error is not None:
             found.anomalies.append(f"the feeder ended early: {feeding.error!r}")
         feeder.finish()

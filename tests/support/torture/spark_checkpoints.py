@@ -23,7 +23,7 @@ from tests.spark.standalone import SPECULATION, Standalone
 from tests.support.torture.judging import tell
 from tests.support.torture.spark_world import SINK, Run, World, killer_environment
 
-TOLD = ("CheckpointRolledBackError", "BatchChangedError")
+REPORTED_ERRORS = ("CheckpointRolledBackError", "BatchChangedError")
 STEPS = ("Claim", "ReadDecisions", "ListTransactions", "BeginTask", "WriteDecision", "EndTransactions", "VerifyClaim")
 ZOMBIE_MOST_S = 60.0
 # A batch of the situation "lost" has to be complete within this; one of "too slow" takes longer.
@@ -217,7 +217,7 @@ class Torture:
             world.nobody_waits("a run on another checkpoint")
             world.compare("a run on another checkpoint")
             return
-        if reported := [name for name in TOLD if name in output]:
+        if reported := [name for name in REPORTED_ERRORS if name in output]:
             world.happened[f"refused: {reported[0]}"] += 1
         else:
             world.anomalies.append(f"a checkpoint of yesterday ended a run otherwise: {output[-1500:]}")

@@ -85,7 +85,7 @@ def test_the_size_of_a_page_of_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("group.share.min.session.timeout.ms", "share.session.timeout.ms has no lower bound here but 1"),
         ("group.consumer.min.heartbeat.interval.ms", "consumer.heartbeat.interval.ms has no lower bound here but 1"),
@@ -94,7 +94,7 @@ def test_the_size_of_a_page_of_partitions() -> None:
         ("num.io.threads", "makes no difference to this broker"),
     ],
 )
-def test_a_bound_that_is_not_needed_is_told_as_such(name: str, told: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bound_that_is_not_needed_is_told_as_such(name: str, message: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         BrokerConfig({name: 1})
-    assert told in caplog.text
+    assert message in caplog.text

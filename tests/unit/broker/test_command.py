@@ -107,7 +107,7 @@ def test_a_port_in_use_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         (
             ["listeners=SSL://127.0.0.1:0", "ssl.keystore.type=PEM", "ssl.keystore.location=/no/such.pem"],
@@ -124,14 +124,14 @@ def test_a_port_in_use_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     ],
 )
 def test_settings_that_only_the_start_finds_wrong_are_named(
-    settings: list[str], told: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    settings: list[str], message: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     options = [argument for setting in settings for argument in ("--config", setting)]
     with pytest.raises(SystemExit) as ended:
         main(["broker", "--data-dir", str(tmp_path / "data"), *options])
     assert ended.value.code == 1
     critical = [record for record in caplog.records if record.levelno == logging.CRITICAL]
-    assert len(critical) == 1 and told in critical[0].getMessage() and critical[0].exc_info is None
+    assert len(critical) == 1 and message in critical[0].getMessage() and critical[0].exc_info is None
 
 
 def test_no_name_makes_a_line_of_its_own() -> None:

@@ -127,10 +127,10 @@ def test_appends_during_a_sync_share_the_next_one(driver: BrokerDriver) -> None:
     assert len(driver.syncs) == 1
     driver.sync()
     assert driver.answer(first) is not None
-    assert [driver.answer(one) for one in later] == [None] * 5
+    assert [driver.answer(token) for token in later] == [None] * 5
     assert len(driver.syncs) == 1
     driver.sync()
-    assert [driver.answer(one).partitions[0].base_offset for one in later] == [1, 2, 3, 4, 5]
+    assert [driver.answer(token).partitions[0].base_offset for token in later] == [1, 2, 3, 4, 5]
     assert driver.syncs == []
 
 

@@ -132,10 +132,10 @@ def test_an_internal_partition_that_is_taken_away_ends_the_broker(tmp_path: Path
     broker = fencepost.Broker(data_dir=str(directory), fsync="never").start()
     with fencepost.Producer(broker.bootstrap_servers, transactional_id="x") as producer:
         producer.init_transactions()
-        (kept,) = directory.glob("__transaction_state-*")
-        removed(kept)
+        (folder,) = directory.glob("__transaction_state-*")
+        removed(folder)
         error = broker.wait_for_failure()
     assert isinstance(error, DirectoryGone)
-    assert kept.name in str(error)
+    assert folder.name in str(error)
     with pytest.raises(DirectoryGone):
         broker.stop()

@@ -68,9 +68,9 @@ def test_it_answers_and_stops_and_leaves_nothing() -> None:
 
 
 def test_several_run_side_by_side() -> None:
-    with Broker() as one, Broker() as other:
-        assert one.bootstrap_servers != other.bootstrap_servers
-        assert ask(one.bootstrap_servers) == ask(other.bootstrap_servers)
+    with Broker() as first, Broker() as second:
+        assert first.bootstrap_servers != second.bootstrap_servers
+        assert ask(first.bootstrap_servers) == ask(second.bootstrap_servers)
 
 
 def test_what_goes_wrong_at_the_start_is_raised_there(tmp_path: Path) -> None:

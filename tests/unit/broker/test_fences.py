@@ -44,8 +44,8 @@ def driver() -> BrokerDriver:
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)
         assert driver.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == ErrorCode.NONE
         for number in range(10):
-            made = keyed((b"k", b"%d" % number), timestamp=driver.now_ms)
-            assert driver.ask(produce(name, made), 9).partitions[0].error_code == ErrorCode.NONE
+            data = keyed((b"k", b"%d" % number), timestamp=driver.now_ms)
+            assert driver.ask(produce(name, data), 9).partitions[0].error_code == ErrorCode.NONE
     return driver
 
 
@@ -164,11 +164,11 @@ def test_idle_producers_are_let_go_in_the_other_partitions_and_again(
 
 def begin(driver: BrokerDriver, name: str, timeout_ms: int = 5_000) -> tuple[int, int]:
     answer = driver.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms), 4)
-    made = keyed(
+    data = keyed(
         (b"t", name.encode()), producer_id=answer.producer_id, epoch=answer.producer_epoch, sequence=0,
         transactional=True, timestamp=driver.now_ms,
     )  # fmt: skip
-    assert driver.ask(produce(name, made, transactional_id=name), 12).partitions[0].error_code == ErrorCode.NONE
+    assert driver.ask(produce(name, data, transactional_id=name), 12).partitions[0].error_code == ErrorCode.NONE
     return answer.producer_id, answer.producer_epoch
 
 

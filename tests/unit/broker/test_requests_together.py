@@ -178,12 +178,12 @@ def test_requests_of_several_connections_are_answered_as_one_by_one(seed: int, c
             order = several.core.handle_singles(several.now_ms, turn, 5)
             assert len(set(order)) == len(order)
             handled_jointly += len(order)
-            for place in order:
-                alone.core.handle_frame(alone.now_ms, *turn[place], 5)
+            for index in order:
+                alone.core.handle_frame(alone.now_ms, *turn[index], 5)
             found, expected = replies(several), replies(alone)
-            for place in sorted(set(range(len(turn))) - set(order)):
+            for index in sorted(set(range(len(turn))) - set(order)):
                 for driver, answers in ((alone, expected), (several, found)):
-                    driver.core.handle_frame(driver.now_ms, *turn[place], 5)
+                    driver.core.handle_frame(driver.now_ms, *turn[index], 5)
                     answers.extend(replies(driver))
             assert found == expected
     assert handled_jointly > 100

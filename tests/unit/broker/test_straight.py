@@ -170,9 +170,9 @@ def test_several_batches_go_straight(opened: BrokerDriver) -> None:
 def test_of_several_batches_only_the_refused_one_is_refused(opened: BrokerDriver) -> None:
     sequenced = batch(b"v", producer_id=7, epoch=0, sequence=0)
     assert opened.ask(several((1, sequenced)), 9).partitions[0].error_code == ErrorCode.NONE
-    next_one = batch(b"w", producer_id=7, epoch=0, sequence=5)
+    following = batch(b"w", producer_id=7, epoch=0, sequence=5)
     first = batch(b"w", producer_id=7, epoch=0, sequence=0)
-    answer = opened.ask(several((1, next_one), (0, first)), 9)
+    answer = opened.ask(several((1, following), (0, first)), 9)
     assert [each.error_code for each in answer.partitions] == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NONE]
     assert straight(opened) == 2
 

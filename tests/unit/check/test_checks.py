@@ -542,9 +542,9 @@ CASES: list[tuple[str, FencingHistory, FencingHistory]] = [
 ]
 
 
-def found(tale: FencingHistory) -> list[str]:
+def found(scenario: FencingHistory) -> list[str]:
     story = HistoryBuilder()
-    tale(story)
+    scenario(story)
     return [anomaly.check for anomaly in check_all(story.history())]
 
 
@@ -563,7 +563,7 @@ def test_an_anomaly_names_its_operations_in_words_that_can_be_found_again(plante
     history = story.history()
     for anomaly in check_all(history):
         assert anomaly.operations
-        assert all(any(one is known for known in history.operations) for one in anomaly.operations)
+        assert all(any(operation is known for known in history.operations) for operation in anomaly.operations)
 
 
 def test_every_check_has_a_planted_anomaly() -> None:

@@ -39,16 +39,16 @@ def test_a_directory_lists_what_is_in_it_whatever_was_done() -> None:
         disk.makedirs("a")
         disk.makedirs("b/c")
         for step in range(60):
-            one, other = (f"{chance.choice(directories)}/{chance.randrange(4)}" for _ in range(2))
+            path, target = (f"{chance.choice(directories)}/{chance.randrange(4)}" for _ in range(2))
             match chance.randrange(8):
                 case 0 | 1:
-                    disk.open(one).append(b"x")
+                    disk.open(path).append(b"x")
                 case 2 | 3:
-                    disk.write_atomic(one, b"x")
+                    disk.write_atomic(path, b"x")
                 case 4:
-                    disk.remove(one)
-                case 5 if disk.exists(one) and one != other:
-                    disk.rename(one, other)
+                    disk.remove(path)
+                case 5 if disk.exists(path) and path != target:
+                    disk.rename(path, target)
                 case 6 if step % 4 == 0:
                     disk.crash(step)
                 case 7 if step % 8 == 0:

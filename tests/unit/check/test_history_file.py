@@ -22,7 +22,9 @@ DOCUMENT = ROOT / "docs" / "check.md"
 
 
 def ends(operation: Operation) -> tuple[object, ...]:
-    return tuple(getattr(operation, one.name) for one in fields(operation) if one.name not in ("invoked", "completed"))
+    return tuple(
+        getattr(operation, field.name) for field in fields(operation) if field.name not in ("invoked", "completed")
+    )
 
 
 @pytest.mark.parametrize("planted", [case[1] for case in test_checks.CASES], ids=lambda value: value.__name__)
@@ -31,9 +33,11 @@ def test_what_is_written_is_read_again(planted: test_checks.FencingHistory) -> N
     planted(story)
     lines = list(lines_of(story.recorder.operations))
     read = list(operations_of(lines))
-    assert [ends(one) for one in read] == [ends(one) for one in story.recorder.operations]
+    assert [ends(operation) for operation in read] == [ends(operation) for operation in story.recorder.operations]
     assert list(lines_of(read)) != []
-    assert {one.check for one in check_all(History(read))} == {one.check for one in check_all(story.history())}
+    assert {anomaly.check for anomaly in check_all(History(read))} == {
+        anomaly.check for anomaly in check_all(story.history())
+    }
 
 
 def test_a_recorder_writes_each_event_when_it_happens() -> None:
@@ -60,7 +64,7 @@ INVOKE = '{"time_ms": 1, "process": "p", "type": "invoke", "op": 1, "f": "send",
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         ([], "line 1: the history is empty"),
         ([INVOKE], "line 1: the first line has to be"),
@@ -106,15 +110,15 @@ INVOKE = '{"time_ms": 1, "process": "p", "type": "invoke", "op": 1, "f": "send",
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(lines: list[str], told: str) -> None:
-    with pytest.raises(InvalidHistory, match=told):
+def test_what_is_wrong_is_named_with_its_line(lines: list[str], message: str) -> None:
+    with pytest.raises(InvalidHistory, match=message):
         History(operations_of(lines))
 
 
 def test_the_document_tells_every_kind_field_and_check() -> None:
     text = DOCUMENT.read_text()
     reported = set(re.findall(r"`([a-z_]+)`", text))
-    names = {one.name for kind in KINDS.values() for one in fields(kind)} - COMMON
+    names = {field.name for kind in KINDS.values() for field in fields(kind)} - COMMON
     assert len(names) > 15
     assert (names | EVENT_FIELDS | set(KINDS) | {check.__name__ for check in CHECKS}) - reported == set()
 

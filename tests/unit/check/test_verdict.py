@@ -64,7 +64,7 @@ def test_the_page_is_whole_and_shows_each_operation_of_an_anomaly() -> None:
     assert "http" not in text and "<script" not in text and "a &lt;title&gt;" in text
     for anomaly, picture in zip(verdict.listed, text.split("<svg ")[1:], strict=True):
         drawing = ElementTree.fromstring("<svg " + picture.partition("</svg>")[0] + "</svg>")  # noqa: S314 - our own
-        bars = [one for one in drawing.iter("rect") if (one.get("class") or "").startswith("shown ")]
+        bars = [rectangle for rectangle in drawing.iter("rect") if (rectangle.get("class") or "").startswith("shown ")]
         assert len(bars) == len(anomaly.operations)
         assert len(bars) < len(list(drawing.iter("rect"))) <= MOST_BARS
 
@@ -82,7 +82,7 @@ def test_anomalies_are_status_1_and_drawn(tmp_path: Path, capsys: pytest.Capture
     assert status_of(written(losing(1), tmp_path), "--json", "--html", str(picture)) == 1
     reported = json.loads(capsys.readouterr().out)
     assert reported["counts"] == {"lost_write": 1, "zombie_write": 1}
-    assert [one["f"] for one in reported["anomalies"][1]["operations"]] == ["begin", "init", "commit"]
+    assert [operation["f"] for operation in reported["anomalies"][1]["operations"]] == ["begin", "init", "commit"]
     assert picture.read_text().count("<svg") == 2
 
 
@@ -94,7 +94,7 @@ def test_a_history_in_which_nobody_reads_is_status_1(tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "line 1: the history is empty"),
         (f"{VERSION_LINE}\nnonsense\n".encode(), "line 2: not JSON"),
@@ -103,11 +103,11 @@ def test_a_history_in_which_nobody_reads_is_status_1(tmp_path: Path, capsys: pyt
     ],
 )
 def test_what_cannot_be_read_is_status_2(
-    tmp_path: Path, content: bytes, told: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, content: bytes, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "history.jsonl"
     path.write_bytes(content)
     assert status_of(str(path)) == 2
-    assert f"history.jsonl: {told}" in capsys.readouterr().err
+    assert f"history.jsonl: {message}" in capsys.readouterr().err
     assert status_of(str(tmp_path / "missing.jsonl")) == 2
     assert "No such file" in capsys.readouterr().err

@@ -26,7 +26,7 @@ def prepared(broker: fencepost.Broker, *, partitions: int = 1) -> str:
         return str(producer.prepare_transaction())
 
 
-def kept(broker: fencepost.Broker) -> None:
+def keep_prepared(broker: fencepost.Broker) -> None:
     with fencepost.Producer(broker.bootstrap_servers, transactional_id="x", two_phase_commit=True) as producer:
         producer.init_transactions(keep_prepared=True)
 
@@ -37,7 +37,7 @@ def test_the_stored_name_commits_however_often(
 ) -> None:
     note = prepared(broker)
     for _ in range(keeps):
-        kept(broker)
+        keep_prepared(broker)
     run = Commands(broker.bootstrap_servers, capsys)
     (described,) = run.json("transactions", "describe", "x")
     assert described["prepared"] == note

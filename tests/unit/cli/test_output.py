@@ -56,7 +56,7 @@ def test_what_a_question_is_about_is_written_before_it(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "answer"),
     [
         ("", "\nfencepost: nothing was done: standard input has no answer; --yes does not ask\n"),
         ("n\n", "fencepost: nothing was done: the answer was not yes\n"),
@@ -64,9 +64,9 @@ def test_what_a_question_is_about_is_written_before_it(monkeypatch: pytest.Monke
     ],
 )
 def test_a_question_without_a_yes_says_that_nothing_was_done(
-    typed: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    typed: str, answer: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
     with pytest.raises(typer.Exit) as ended:
         confirmed("Abort x?", yes=False)
-    assert (ended.value.exit_code, capsys.readouterr().err) == (1, f"Abort x? [y/N]: {told}")
+    assert (ended.value.exit_code, capsys.readouterr().err) == (1, f"Abort x? [y/N]: {answer}")

@@ -74,9 +74,9 @@ def silent_server() -> Iterator[str]:
 
 @pytest.fixture
 def terminal() -> Iterator[Terminal]:
-    made = Terminal()
-    yield made
-    made.close()
+    new_terminal = Terminal()
+    yield new_terminal
+    new_terminal.close()
 
 
 def test_every_command_that_asks_a_cluster(tmp_path: Path) -> None:

@@ -147,10 +147,10 @@ class ScriptedStream:
     async def send(self, buffers: Sequence[Buffer]) -> None:
         if self._closed:
             raise StreamClosed("closed")
-        for one in self._frames.feed(b"".join(buffers)):
-            header, body_at = frame.decode_request_header(one)
+        for request_frame in self._frames.feed(b"".join(buffers)):
+            header, body_at = frame.decode_request_header(request_frame)
             try:
-                answer = self._broker.handle(header.api_key, header.api_version, one[body_at:])
+                answer = self._broker.handle(header.api_key, header.api_version, request_frame[body_at:])
             except CutConnection:
                 self.close()
                 return
@@ -208,8 +208,8 @@ class ScriptedBroker:
             request: Any = produce_wire.decode_request(body, version)
             self.batches += [
                 (header.producer_id, header.producer_epoch, header.base_sequence, header.record_count)
-                for one in request.partitions
-                for header in [parse_header(one.records)]
+                for partition in request.partitions
+                for header in [parse_header(partition.records)]
             ]
         else:
             request = codec.decode_request(api_key, min(version, self.offered[api_key][1]), body)
@@ -228,14 +228,14 @@ class ScriptedBroker:
     def produced(self, request: Any, *, code: int = 0, log_start: int = 0, message: str | None = None) -> Any:
         """A Produce response with one code for all partitions."""
         results = []
-        for one in request.partitions:
+        for partition in request.partitions:
             base = -1
             if code == 0:
                 base = self._offset
-                self._offset += parse_header(one.records).record_count
+                self._offset += parse_header(partition.records).record_count
             results.append(
                 produce_wire.ProducePartitionResult(
-                    one.topic, one.topic_id, one.partition, code, base, -1, log_start, message
+                    partition.topic, partition.topic_id, partition.partition, code, base, -1, log_start, message
                 )
             )
         return produce_wire.ProduceResponse(results)
@@ -253,8 +253,8 @@ class ScriptedBroker:
             MetadataResponsePartition(partition_index=n, leader_id=self.node_id) for n in range(self.partitions)
         ]
         topics = [
-            MetadataResponseTopic(name=one.name, topic_id=topic_id(one.name), partitions=partitions)
-            for one in request.topics or ()
+            MetadataResponseTopic(name=topic.name, topic_id=topic_id(topic.name), partitions=partitions)
+            for topic in request.topics or ()
         ]
         broker = MetadataResponseBroker(node_id=self.node_id, host="broker", port=9092)
         return MetadataResponse(brokers=[broker], controller_id=self.node_id, topics=topics)
@@ -279,10 +279,10 @@ class ScriptedBroker:
     def answer_24(self, version: int, request: Any) -> Any:
         topics = [
             AddPartitionsToTxnTopicResult(
-                name=one.name,
-                results_by_partition=[AddPartitionsToTxnPartitionResult(partition_index=n) for n in one.partitions],
+                name=topic.name,
+                results_by_partition=[AddPartitionsToTxnPartitionResult(partition_index=n) for n in topic.partitions],
             )
-            for one in request.v3_and_below_topics
+            for topic in request.v3_and_below_topics
         ]
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
 
@@ -318,8 +318,8 @@ class ScriptedBroker:
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
-                    for one in topic.partitions
+                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

@@ -44,8 +44,10 @@ def offsets_answer(request: Any, found: Callable[[Any], Mapping[str, int]]) -> l
             list_offsets.ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    list_offsets.ListOffsetsPartitionResponse(partition_index=one.partition_index, **found(one))
-                    for one in topic.partitions
+                    list_offsets.ListOffsetsPartitionResponse(
+                        partition_index=partition.partition_index, **found(partition)
+                    )
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -83,14 +85,16 @@ class ScriptedConsumerBroker(ScriptedBroker):
         self.requests.append((1, version, request))
         script = self.scripts[1].pop(0) if self.scripts[1] else self.answer_1
         answer = script(version, request)
-        results = [one for topic in answer.topics for one in topic.partitions]
-        if not answer.error_code and not any(one.records or one.error_code for one in results):
+        results = [partition for topic in answer.topics for partition in topic.partitions]
+        if not answer.error_code and not any(result.records or result.error_code for result in results):
             self.hold_ms = request.max_wait_ms
         return b"".join(fetch_wire.encode_response(answer, version))
 
     def answer_1(self, version: int, request: fetch_wire.FetchRequest) -> fetch_wire.FetchResponse:
         topics = [
-            fetch_wire.FetchTopicResult(topic.topic, topic.topic_id, [self._fetched(one) for one in topic.partitions])
+            fetch_wire.FetchTopicResult(
+                topic.topic, topic.topic_id, [self._fetched(partition) for partition in topic.partitions]
+            )
             for topic in request.topics
         ]
         return fetch_wire.FetchResponse(topics, session_id=self.session_id, throttle_ms=self.throttle_ms)
@@ -111,15 +115,17 @@ class ScriptedConsumerBroker(ScriptedBroker):
         return result
 
     def answer_2(self, version: int, request: Any) -> Any:
-        return offsets_answer(request, lambda one: {"offset": self.end if one.timestamp == -1 else 0, "timestamp": -1})
+        return offsets_answer(
+            request, lambda partition: {"offset": self.end if partition.timestamp == -1 else 0, "timestamp": -1}
+        )
 
     def answer_3(self, version: int, request: Any) -> Any:
         partitions = [
             MetadataResponsePartition(partition_index=n, leader_id=1, leader_epoch=self.leader_epoch)
             for n in range(self.partitions)
         ]
-        names = [TOPIC] if request.topics is None else [one.name or TOPIC for one in request.topics]
-        topics = [MetadataResponseTopic(name=one, topic_id=topic_id(one), partitions=partitions) for one in names]
+        names = [TOPIC] if request.topics is None else [topic.name or TOPIC for topic in request.topics]
+        topics = [MetadataResponseTopic(name=name, topic_id=topic_id(name), partitions=partitions) for name in names]
         brokers = [MetadataResponseBroker(node_id=n, host=f"broker{n}", port=9092) for n in (1, 2)]
         return MetadataResponse(brokers=brokers, controller_id=1, topics=topics)
 
@@ -130,12 +136,15 @@ class ScriptedConsumerBroker(ScriptedBroker):
         """An OffsetCommit with one code for all partitions."""
         topics = []
         for topic in request.topics:
-            for one in topic.partitions:
+            for partition in topic.partitions:
                 if code == 0:
-                    self.committed[one.partition_index] = (one.committed_offset, one.committed_leader_epoch)
+                    self.committed[partition.partition_index] = (
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                    )
             parts = [
-                oc.OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
-                for one in topic.partitions
+                oc.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                for partition in topic.partitions
             ]
             topics.append(oc.OffsetCommitResponseTopic(name=topic.name, partitions=parts))
         return oc.OffsetCommitResponse(topics=topics)
@@ -189,12 +198,12 @@ class ScriptedConsumerBroker(ScriptedBroker):
         topics = []
         for topic in request.topics:
             parts = []
-            for one in topic.partitions:
-                later = [first for first, epoch, _ in self.log if epoch > one.leader_epoch]
+            for partition in topic.partitions:
+                later = [first for first, epoch, _ in self.log if epoch > partition.leader_epoch]
                 parts.append(
                     epochs.EpochEndOffset(
-                        partition=one.partition,
-                        leader_epoch=one.leader_epoch,
+                        partition=partition.partition,
+                        leader_epoch=partition.leader_epoch,
                         end_offset=min(later, default=self.end),
                     )
                 )

@@ -68,10 +68,12 @@ class ShareBroker(ScriptedConsumerBroker):
             self.said |= dict(zip(range(batch.first_offset, batch.last_offset + 1), kinds, strict=True))
 
     def answer_78(self, version: int, request: Any) -> Any:
-        acknowledged = [one for topic in request.topics for one in topic.partitions if one.acknowledgement_batches]
+        acknowledged = [
+            partition for topic in request.topics for partition in topic.partitions if partition.acknowledgement_batches
+        ]
         data = share_fetch.PartitionData(current_leader=share_fetch.LeaderIdAndEpoch())
-        for one in acknowledged:
-            self.note(one.acknowledgement_batches)
+        for partition in acknowledged:
+            self.note(partition.acknowledgement_batches)
             data.acknowledge_error_code = self.code
         if self.waiting and request.max_records > 0:
             first, values, count = self.waiting.pop(0)
@@ -94,11 +96,11 @@ class ShareBroker(ScriptedConsumerBroker):
     def answer_79(self, version: int, request: Any) -> Any:
         parts = []
         for topic in request.topics:
-            for one in topic.partitions:
-                self.note(one.acknowledgement_batches)
+            for partition in topic.partitions:
+                self.note(partition.acknowledgement_batches)
                 parts.append(
                     share_acknowledge.PartitionData(
-                        partition_index=one.partition_index,
+                        partition_index=partition.partition_index,
                         error_code=self.code,
                         current_leader=share_acknowledge.LeaderIdAndEpoch(),
                     )
@@ -132,12 +134,12 @@ async def polled(core: ShareConsumerCore) -> list[SharedRecord]:
     raise AssertionError(core.state())
 
 
-Told = list[tuple[list[int], type | None]]
+Outcomes = list[tuple[list[int], type | None]]
 
 
-def finding_text(core: ShareConsumerCore) -> Told:
+def finding_text(core: ShareConsumerCore) -> Outcomes:
     """Return the list that a new acknowledgement callback fills, in order: offsets, and the class of the error."""
-    reported: Told = []
+    reported: Outcomes = []
 
     def callback(offsets: Mapping[TopicPartition, list[int]], error: KafkaError | None) -> None:
         reported.extend((each, None if error is None else type(error)) for each in offsets.values())

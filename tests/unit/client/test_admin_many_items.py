@@ -37,11 +37,11 @@ def created(codes: dict[str, int]) -> Callable[[int, Any], Any]:
 def shown(_: int, request: Any) -> Any:
     topics = [
         md.MetadataResponseTopic(
-            name=one.name,
-            topic_id=topic_id(one.name),
+            name=topic.name,
+            topic_id=topic_id(topic.name),
             partitions=[md.MetadataResponsePartition(partition_index=0, leader_id=1)],
         )
-        for one in request.topics or ()
+        for topic in request.topics or ()
     ]
     node = md.MetadataResponseBroker(node_id=1, host="broker-1", port=9092)
     return md.MetadataResponse(brokers=[node], controller_id=1, topics=topics)
@@ -144,14 +144,14 @@ def test_an_item_that_the_answer_leaves_out_is_a_failure() -> None:
 def test_a_topic_that_is_not_shown_in_time_fails() -> None:
     broker = broker_that_answers(created({"a": 0, "b": 0}))
 
-    def one_of_them(version: int, request: Any) -> Any:
+    def first_topic(version: int, request: Any) -> Any:
         reply = shown(version, request)
         for topic in reply.topics:
             if topic.name == "b":
                 topic.error_code, topic.partitions = 3, []
         return reply
 
-    broker.scripts[METADATA] = [one_of_them] * 200
+    broker.scripts[METADATA] = [first_topic] * 200
 
     async def main(world: World) -> None:
         with pytest.raises(

@@ -38,12 +38,12 @@ def metadata(partitions: int, leader: int = 1, *, code: int = 0, nodes: int = 1,
         known = [md.MetadataResponsePartition(partition_index=n, leader_id=leader) for n in range(partitions)]
         topics = [
             md.MetadataResponseTopic(
-                name=one.name,
+                name=topic.name,
                 topic_id=topic_id(id_of),
                 partitions=known,
                 error_code=code if partitions or code else 3,
             )
-            for one in request.topics or ()
+            for topic in request.topics or ()
         ]
         return md.MetadataResponse(brokers=ends, controller_id=1, topics=topics)
 

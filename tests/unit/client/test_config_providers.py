@@ -69,11 +69,11 @@ def test_without_providers_it_is_text_as_any_other() -> None:
 
 
 def test_what_was_looked_up_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks_like_one = "${env:HOME}"
-    monkeypatch.setenv("TEST_PASSWORD", looks_like_one)
+    like_placeholder = "${env:HOME}"
+    monkeypatch.setenv("TEST_PASSWORD", like_placeholder)
     config = AdminConfig.from_dotted(SASL)
-    assert config.sasl_password == looks_like_one
-    assert AdminConfig.make(vars(config)).sasl_password == looks_like_one  # as a client is made of it
+    assert config.sasl_password == like_placeholder
+    assert AdminConfig.make(vars(config)).sasl_password == like_placeholder  # as a client is made of it
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,10 @@ def shape(client: type, name: str) -> list[tuple[str, inspect._ParameterKind, ob
     if not callable(getattr(client, name)):
         return type(member).__name__
     parameters = inspect.signature(getattr(client, name)).parameters.values()
-    return [(one.name, one.kind, one.default, str(one.annotation).replace("Async", "")) for one in parameters]
+    return [
+        (parameter.name, parameter.kind, parameter.default, str(parameter.annotation).replace("Async", ""))
+        for parameter in parameters
+    ]
 
 
 @pytest.mark.parametrize(
@@ -92,8 +95,10 @@ def test_a_difference_between_the_faces_is_seen() -> None:
 
 
 def test_each_face_holds_all_three_clients() -> None:
-    assert {vars(blocking)[one.__name__] for one, _ in PAIRS} == {one for one, _ in PAIRS}
-    assert {vars(aio)[one.__name__] for _, one in PAIRS} == {one for _, one in PAIRS}
+    assert {vars(blocking)[blocking_type.__name__] for blocking_type, _ in PAIRS} == {
+        blocking_type for blocking_type, _ in PAIRS
+    }
+    assert {vars(aio)[async_type.__name__] for _, async_type in PAIRS} == {async_type for _, async_type in PAIRS}
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__)
@@ -111,7 +116,7 @@ def test_settings_are_refused_before_anything_is_started(client: type) -> None:
         client.from_config({"bootstrap.servers": "h:1", "linger.msec": 5})  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("client", [one for one, _ in PAIRS], ids=lambda client: client.__name__)
+@pytest.mark.parametrize("client", [blocking_type for blocking_type, _ in PAIRS], ids=lambda client: client.__name__)
 def test_a_client_from_dotted_settings_is_one_of_its_class(client: type) -> None:
     class Own(client):  # type: ignore[misc]
         """A subclass keeps its class."""
@@ -119,7 +124,7 @@ def test_a_client_from_dotted_settings_is_one_of_its_class(client: type) -> None
     settings = {"bootstrap.servers": "127.0.0.1:1", "client.id": "own", "retry.backoff.ms": "7"}
     if client is fencepost.ShareConsumer:
         settings["group.id"] = "g"
-    with Own.from_config(settings) as made:
-        assert type(made) is Own
-        assert made._core.cluster.config.retry_backoff_ms == 7
-    assert made.closed
+    with Own.from_config(settings) as own:
+        assert type(own) is Own
+        assert own._core.cluster.config.retry_backoff_ms == 7
+    assert own.closed

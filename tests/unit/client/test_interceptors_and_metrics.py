@@ -92,13 +92,13 @@ def test_interceptors_in_their_order() -> None:
     run(body)
     assert first.seen[0] == OutgoingRecord("t", b"v", b"k")
     assert second.seen[0].headers == [("first", b"1"), ("broken", b"1")]
-    for one in (first, second):
-        assert [(metadata is None, error is None) for metadata, error in one.acknowledged] == [
+    for interceptor in (first, second):
+        assert [(metadata is None, error is None) for metadata, error in interceptor.acknowledged] == [
             (False, True),
             (True, False),
             (True, False),
         ]
-        assert one.closed == 1
+        assert interceptor.closed == 1
     assert len(reported) == 1
 
 
@@ -202,8 +202,8 @@ def test_what_waits_behind_a_silent_broker_is_given_up_in_time() -> None:
         producer = world.producer(delivery_timeout_ms=2000, request_timeout_ms=100_000, batch_size=1_000_000)
         sent = [producer.append("t", b"x" * 999_000) for _ in range(30)]
         begun_ms = world.runtime.now_ms()
-        for one in sent[12:]:
-            assert isinstance(await world.outcome(one), ProduceFailedError)
+        for delivery in sent[12:]:
+            assert isinstance(await world.outcome(delivery), ProduceFailedError)
         assert 2000 <= world.runtime.now_ms() - begun_ms < 3000
         with pytest.raises(ProduceFailedError, match="12"):  # the first, which nobody has asked for
             await producer.close(0)

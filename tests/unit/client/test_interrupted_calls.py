@@ -65,9 +65,9 @@ def tp(bootstrap_servers: str) -> fencepost.TopicPartition:
 
 @pytest.fixture
 def consumer(bootstrap_servers: str, tp: fencepost.TopicPartition) -> Iterator[fencepost.Consumer]:
-    with fencepost.Consumer(bootstrap_servers, group_id=tp.topic, auto_offset_reset="earliest") as one:
-        one.assign([tp])
-        yield one
+    with fencepost.Consumer(bootstrap_servers, group_id=tp.topic, auto_offset_reset="earliest") as reader:
+        reader.assign([tp])
+        yield reader
 
 
 def read_on(consumer: fencepost.Consumer, ledger: Ledger, records: int) -> None:

@@ -40,7 +40,7 @@ class Brokers(ScriptedBroker):
         self.topics: set[str] = set()
 
     def answer_3(self, version: int, request: Any) -> Any:
-        self.topics |= {one.name for one in request.topics}
+        self.topics |= {topic.name for topic in request.topics}
         assert not request.allow_auto_topic_creation or not request.topics, "a look must not create"
         nodes, led = self.seen.pop(0) if len(self.seen) > 1 else self.seen[0]
         partitions = [
@@ -48,9 +48,10 @@ class Brokers(ScriptedBroker):
             for n, (node, epoch) in enumerate(led)
         ]
         topics = [
-            MetadataResponseTopic(name=one.name, error_code=self.code, partitions=partitions) for one in request.topics
+            MetadataResponseTopic(name=topic.name, error_code=self.code, partitions=partitions)
+            for topic in request.topics
         ]
-        brokers = [MetadataResponseBroker(node_id=one, host=f"broker-{one}", port=9092) for one in nodes]
+        brokers = [MetadataResponseBroker(node_id=node, host=f"broker-{node}", port=9092) for node in nodes]
         return MetadataResponse(brokers=brokers, controller_id=nodes[0], topics=topics)
 
     def answer_66(self, version: int, request: Any) -> Any:

@@ -26,8 +26,8 @@ def broker() -> Iterator[fencepost.Broker]:
 
 @pytest.fixture
 def consumer(broker: fencepost.Broker) -> Iterator[fencepost.Consumer]:
-    with fencepost.Consumer(broker.bootstrap_servers, group_id=f"g-{uuid.uuid4().hex[:8]}") as made:
-        yield made
+    with fencepost.Consumer(broker.bootstrap_servers, group_id=f"g-{uuid.uuid4().hex[:8]}") as reader:
+        yield reader
 
 
 @pytest.mark.parametrize("poll", [lambda it: it.poll(0), lambda it: it.poll_arrow(10), next, lambda it: it.poll(9999)])

@@ -73,17 +73,19 @@ def largest_uses(client_type: type) -> Iterator[tuple[str, dict[str, Any]]]:
         if name in NOT_CALLED:
             continue
         parameters = [
-            one for one in inspect.signature(getattr(client_type, name)).parameters.values() if one.name != "self"
+            parameter
+            for parameter in inspect.signature(getattr(client_type, name)).parameters.values()
+            if parameter.name != "self"
         ]
-        texts = {one.name: str(one.annotation).replace("Async", "") for one in parameters}
-        for one in parameters:
-            if texts[one.name] in LARGEST:
+        texts = {parameter.name: str(parameter.annotation).replace("Async", "") for parameter in parameters}
+        for parameter in parameters:
+            if texts[parameter.name] in LARGEST:
                 others = {
                     other.name: right(texts[other.name])
                     for other in parameters
-                    if other is not one and other.default is inspect.Parameter.empty
+                    if other is not parameter and other.default is inspect.Parameter.empty
                 }
-                yield name, {**others, one.name: LARGEST[texts[one.name]]}
+                yield name, {**others, parameter.name: LARGEST[texts[parameter.name]]}
 
 
 async def outcome(client: Any, name: str, arguments: dict[str, Any]) -> str | None:
@@ -105,7 +107,7 @@ async def outcome(client: Any, name: str, arguments: dict[str, Any]) -> str | No
     return None
 
 
-@pytest.mark.parametrize("client_type", CLASSES["asyncio"], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("client_type", CLASSES["asyncio"], ids=lambda kind: kind.__name__)
 def test_the_largest_numbers_can_be_sent(servers: str, client_type: Any) -> None:
     settings: dict[str, Any] = {"topic_metadata_propagation_max_ms": 10, "default_api_timeout_ms": 2_000}
     settings |= NEEDED.get(client_type.__name__.removeprefix("Async"), {})
@@ -126,7 +128,7 @@ def test_the_largest_numbers_can_be_sent(servers: str, client_type: Any) -> None
 
     reported = asyncio.run(main())
     assert len(reported) >= 3
-    assert [one for one in reported if one] == []
+    assert [problem for problem in reported if problem] == []
 
 
 def test_a_number_that_does_not_fit_is_seen(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,9 +157,9 @@ def test_asynchronous_serializers_are_refused(servers: str) -> None:
             return encode(value, context)
 
     words = "gives a coroutine: serializers are called synchronously"
-    for made in (Encoder, Decoder):
+    for serializer_class in (Encoder, Decoder):
         with pytest.raises(ConfigurationError, match=words):
-            made(encode)  # type: ignore[arg-type]
+            serializer_class(encode)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=f"OfConfluent for the value {words}"):
         Encoder(OfConfluent()).encode("orders", 1)
     with pytest.raises(ConfigurationError, match=f"OfConfluent for the key {words}"):

@@ -114,27 +114,29 @@ def test_none_is_the_default() -> None:
 
 
 def test_values_of_other_clients() -> None:
-    def made(**settings: object) -> ProducerConfig:
+    def config_of(**settings: object) -> ProducerConfig:
         return ProducerConfig.make({**SERVERS, **settings})
 
-    assert made(retries=float("inf")).retries == 2**31 - 1
-    assert made(queue_buffering_max_kbytes="1048576").buffer_memory == 2**30
-    assert made(message_timeout_ms=0).delivery_timeout_ms == 2**31 - 1
-    assert made(compression_codec="gzip", compression_level=-1).compression_level is None
-    assert made(compression_codec="zstd", compression_level=-1).compression_level == -1
-    assert made(compression_codec="lz4", compression_lz4_level=3, compression_gzip_level=9).compression_level == 3
+    assert config_of(retries=float("inf")).retries == 2**31 - 1
+    assert config_of(queue_buffering_max_kbytes="1048576").buffer_memory == 2**30
+    assert config_of(message_timeout_ms=0).delivery_timeout_ms == 2**31 - 1
+    assert config_of(compression_codec="gzip", compression_level=-1).compression_level is None
+    assert config_of(compression_codec="zstd", compression_level=-1).compression_level == -1
+    assert config_of(compression_codec="lz4", compression_lz4_level=3, compression_gzip_level=9).compression_level == 3
     assert (
-        made(default_topic_config={"request.required.acks": "all", "message.timeout.ms": 9_000}).delivery_timeout_ms
+        config_of(
+            default_topic_config={"request.required.acks": "all", "message.timeout.ms": 9_000}
+        ).delivery_timeout_ms
         == 9_000
     )
     tls = {"security_protocol": "ssl"}
-    assert made(**tls, ssl_check_hostname=False).ssl_endpoint_identification_algorithm == ""
-    assert made(**tls, ssl_check_hostname=True).ssl_endpoint_identification_algorithm == "https"
-    assert made(**tls, ssl_endpoint_identification_algorithm="none").ssl_endpoint_identification_algorithm == ""
+    assert config_of(**tls, ssl_check_hostname=False).ssl_endpoint_identification_algorithm == ""
+    assert config_of(**tls, ssl_check_hostname=True).ssl_endpoint_identification_algorithm == "https"
+    assert config_of(**tls, ssl_endpoint_identification_algorithm="none").ssl_endpoint_identification_algorithm == ""
     with pytest.raises(ConfigurationError, match="queue_buffering_max_kbytes='much'"):
-        made(queue_buffering_max_kbytes="much")
+        config_of(queue_buffering_max_kbytes="much")
     with pytest.raises(ConfigurationError, match="default_topic_config='x': must be a dict"):
-        made(default_topic_config="x")
+        config_of(default_topic_config="x")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_refusals_do_not_show_secrets() -> None:
 
 def test_values_take_the_types_of_their_settings() -> None:
     partitioner, context = (lambda *_: 0), ssl.create_default_context()
-    made = ProducerConfig.make(
+    config = ProducerConfig.make(
         {
             **SERVERS,
             "acks": "-1",
@@ -192,10 +194,10 @@ def test_values_take_the_types_of_their_settings() -> None:
             "interceptors": [],
         }
     )
-    assert (made.acks, made.linger_ms, made.retries, made.batch_size) == (-1, 3.0, 5, 7)
-    assert list(map(type, (made.acks, made.linger_ms, made.retries))) == [int, float, int]
-    assert (made.allow_auto_create_topics, made.interceptors) == (False, ())
-    assert (made.partitioner, made.ssl_context) == (partitioner, context)
+    assert (config.acks, config.linger_ms, config.retries, config.batch_size) == (-1, 3.0, 5, 7)
+    assert list(map(type, (config.acks, config.linger_ms, config.retries))) == [int, float, int]
+    assert (config.allow_auto_create_topics, config.interceptors) == (False, ())
+    assert (config.partitioner, config.ssl_context) == (partitioner, context)
     assert ConsumerConfig.from_dotted(
         {"bootstrap.servers": "x", "partition.assignment.strategy": "range, roundrobin"}
     ).partition_assignment_strategy == ("range", "roundrobin")
@@ -288,9 +290,9 @@ def test_the_tree_is_the_drawn_one() -> None:
     undrawn = classes - drawn
     assert undrawn <= {f"{kind}AuthorizationError" for kind in ("Topic", "Group", "TransactionalId", "Cluster")}
     branches = (errors.RetriableError, errors.AbortableError, errors.ApplicationRecoverableError, errors.FatalError)
-    for one in vars(errors).values():
-        if isinstance(one, type) and issubclass(one, errors.KafkaError):
-            assert sum(issubclass(one, branch) for branch in branches) <= 1, one
+    for attribute in vars(errors).values():
+        if isinstance(attribute, type) and issubclass(attribute, errors.KafkaError):
+            assert sum(issubclass(attribute, branch) for branch in branches) <= 1, attribute
 
 
 @pytest.mark.parametrize(
@@ -416,10 +418,10 @@ def test_settings_of_other_clients_that_cannot_matter_are_left_out_with_a_warnin
     }
     config = ConsumerConfig.from_dotted({**foreign, "metadata.broker.list": "h:1", "socket.timeout.ms": "5000"})
     assert (config.bootstrap_servers, config.request_timeout_ms) == ("h:1", 5000)
-    reported = [one.getMessage() for one in caplog.records]
+    reported = [record.getMessage() for record in caplog.records]
     assert len(reported) == len(foreign)
     for name in foreign:
-        assert any(f"setting {name} has no effect" in one for one in reported)
+        assert any(f"setting {name} has no effect" in message for message in reported)
 
 
 @pytest.mark.parametrize(
@@ -437,7 +439,7 @@ def test_settings_of_other_clients_that_cannot_matter_are_left_out_with_a_warnin
 )
 def test_help_shows_the_settings_and_nothing_of_the_core(client: type, config: type) -> None:
     shown = inspect.signature(client).parameters
-    assert list(shown) == [one.name for one in fields(config)]
+    assert list(shown) == [field.name for field in fields(config)]
     assert shown["request_timeout_ms"].default == 30_000
     assert "bootstrap_servers" in str(client.__init__.__doc__)  # type: ignore[misc]
     inner = {"cluster", "sender", "accumulator", "append", "full", "check_sending", "abort_after", "forked", "leave"}

@@ -147,7 +147,7 @@ def test_a_lost_answer_is_told_and_not_asked_again() -> None:
         assert core.metrics()["acknowledgements_error_total"] == 2
 
     run(main, broker)
-    assert [one.share_session_epoch for one in broker.asked(78)].count(0) == 2
+    assert [request.share_session_epoch for request in broker.asked(78)].count(0) == 2
 
 
 @pytest.mark.parametrize("code", [122, 123])
@@ -410,6 +410,10 @@ def test_refusals_that_last_are_told_and_so_is_their_end(
         assert [record.value for record in found] == [b"a"]
 
     run(main, broker)
-    reported = [(one.levelname, one.getMessage()) for one in caplog.records if one.getMessage().startswith(what)]
+    reported = [
+        (log_record.levelname, log_record.getMessage())
+        for log_record in caplog.records
+        if log_record.getMessage().startswith(what)
+    ]
     assert [level for level, _ in reported] == ["WARNING", "INFO"], caplog.text
     assert "KAFKA_STORAGE_ERROR (56)" in reported[0][1]

@@ -214,7 +214,7 @@ CLASSES: dict[str, list[type]] = {
 NEEDED: dict[str, dict[str, str]] = {"ShareConsumer": {"group_id": "g"}}
 
 
-def made(client_type: type) -> Any:
+def new_client(client_type: type) -> Any:
     return client_type(NOWHERE, **NEEDED.get(client_type.__name__.removeprefix("Async"), {}))
 
 
@@ -233,8 +233,8 @@ class Wrong(NamedTuple):
 
 def public_calls(of: type) -> list[str]:
     """The names of what a class of ours lets others call."""
-    ours = [one for one in of.__mro__ if one.__module__.startswith("fencepost")]
-    found = {name for one in ours for name in vars(one) if not name.startswith("_")}
+    ours = [base for base in of.__mro__ if base.__module__.startswith("fencepost")]
+    found = {name for base in ours for name in vars(base) if not name.startswith("_")}
     return sorted(name for name in found if callable(getattr(of, name)))
 
 
@@ -251,16 +251,18 @@ def right(annotation: str) -> Any:
 
 def wrong_uses(name: str, function: Callable[..., Any], takes: dict[str, str] = TAKES) -> Iterator[Wrong]:
     """Each parameter with each thing that it does not take."""
-    parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
-    texts = {one.name: str(one.annotation).replace("Async", "") for one in parameters}
-    for one in parameters:
-        taken = takes[texts[one.name]].split(", ") + (["empty"] if one.default == "" else [])
+    parameters = [
+        parameter for parameter in inspect.signature(function).parameters.values() if parameter.name != "self"
+    ]
+    texts = {parameter.name: str(parameter.annotation).replace("Async", "") for parameter in parameters}
+    for parameter in parameters:
+        taken = takes[texts[parameter.name]].split(", ") + (["empty"] if parameter.default == "" else [])
         others = {
             other.name: right(texts[other.name])
             for other in parameters
-            if other is not one and other.default is inspect.Parameter.empty
+            if other is not parameter and other.default is inspect.Parameter.empty
         }
-        yield from (Wrong(name, one.name, kind, others) for kind in GIVEN if kind not in taken)
+        yield from (Wrong(name, parameter.name, kind, others) for kind in GIVEN if kind not in taken)
 
 
 def shown(value: Any) -> Iterator[str]:
@@ -281,7 +283,7 @@ def judged(use: Wrong, error: Exception | None) -> str | None:
     if not isinstance(error, (TypeError, ConfigurationError, RecordRejectedError)):
         return f"{use.call}({use.parameter}={GIVEN[use.kind]!r}): {error!r}"
     reported = str(error)
-    if use.parameter.removesuffix("s") not in reported or not any(one in reported for one in shown(GIVEN[use.kind])):
+    if use.parameter.removesuffix("s") not in reported or not any(text in reported for text in shown(GIVEN[use.kind])):
         return f"{use.call}({use.parameter}={GIVEN[use.kind]!r}) is told obscurely: {error!r}"
     return None
 
@@ -294,20 +296,20 @@ def tried(call: Callable[..., Any], use: Wrong) -> str | None:
     return judged(use, None)
 
 
-@pytest.mark.parametrize("client_type", CLASSES["blocking"], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("client_type", CLASSES["blocking"], ids=lambda kind: kind.__name__)
 def test_the_blocking_clients_refuse_it(client_type: type) -> None:
     complaints, uses = [], 0
-    with made(client_type) as client:
+    with new_client(client_type) as client:
         for name in public_calls(client_type):
             for use in wrong_uses(name, getattr(client, name)):
                 uses += 1
                 complaints.append(tried(getattr(client, name), use))
-        assert [one for one in complaints if one] == []
+        assert [complaint for complaint in complaints if complaint] == []
         assert not client._core.cluster.links  # nobody was asked
     assert uses > fewest(client_type)
 
 
-@pytest.mark.parametrize("client_type", CLASSES["asyncio"], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("client_type", CLASSES["asyncio"], ids=lambda kind: kind.__name__)
 def test_the_clients_for_asyncio_refuse_it(client_type: type) -> None:
     async def outcome(call: Callable[..., Any], use: Wrong) -> str | None:
         try:
@@ -320,12 +322,12 @@ def test_the_clients_for_asyncio_refuse_it(client_type: type) -> None:
 
     async def main() -> int:
         complaints, uses = [], 0
-        async with made(client_type) as client:
+        async with new_client(client_type) as client:
             for name in public_calls(client_type):
                 for use in wrong_uses(name, getattr(client, name)):
                     uses += 1
                     complaints.append(await outcome(getattr(client, name), use))
-            assert [one for one in complaints if one] == []
+            assert [complaint for complaint in complaints if complaint] == []
             assert not client._core.cluster.links
         return uses
 
@@ -333,27 +335,27 @@ def test_the_clients_for_asyncio_refuse_it(client_type: type) -> None:
 
 
 @pytest.mark.parametrize(
-    "client_type", [one for both in CLASSES.values() for one in both], ids=lambda one: one.__name__
+    "client_type", [client_type for both in CLASSES.values() for client_type in both], ids=lambda kind: kind.__name__
 )
 def test_settings_of_the_wrong_kind_are_refused(client_type: type) -> None:
     config_type = client_type._config_type  # type: ignore[attr-defined]
     uses = list(wrong_uses("make", client_type, SETTINGS_TAKE))
     assert len(uses) > 500
     reported = [tried(lambda **settings: config_type.make(settings), use) for use in uses]
-    assert [one for one in reported if one] == []
+    assert [complaint for complaint in reported if complaint] == []
 
 
 def test_the_embedded_broker_refuses_it() -> None:
     broker = fencepost.Broker()
-    things: list[Any] = [broker, broker.clock, broker.faults, broker.faults.disk, broker.faults.fail("Produce", 5)]
-    assert [type(one) for one in things[1:]] == [BrokerClock, BrokerFaults, BrokerDisk, Fault]
+    targets: list[Any] = [broker, broker.clock, broker.faults, broker.faults.disk, broker.faults.fail("Produce", 5)]
+    assert [type(target) for target in targets[1:]] == [BrokerClock, BrokerFaults, BrokerDisk, Fault]
     complaints = [tried(fencepost.Broker, use) for use in wrong_uses("Broker", fencepost.Broker)]
-    for thing in things:
-        for name in public_calls(type(thing)):
-            complaints += [tried(getattr(thing, name), use) for use in wrong_uses(name, getattr(thing, name))]
+    for target in targets:
+        for name in public_calls(type(target)):
+            complaints += [tried(getattr(target, name), use) for use in wrong_uses(name, getattr(target, name))]
     complaints += [tried(read_all, use) for use in wrong_uses("read_all", read_all)]
     assert len(complaints) > 500
-    assert [one for one in complaints if one] == []
+    assert [complaint for complaint in complaints if complaint] == []
 
 
 def test_deliveries_and_prepared_transactions_refuse_it() -> None:
@@ -381,7 +383,10 @@ def test_every_public_class_is_looked_at() -> None:
     values = {"AcknowledgeType", "GroupMetadata", "Isolation", "OffsetAndMetadata", "Record", "RecordMetadata"}
     values |= {"Assignment", "OffsetSpec", "SharedRecord", "Subscription", "TopicPartition"}
     reported = {"PartitionAssignor", "RebalanceListener"}  # calls of the application's, not ours
-    looked_at = {one.__name__ for both in CLASSES.values() for one in both} | {"Broker", "PreparedTransaction"}
+    looked_at = {client_type.__name__ for both in CLASSES.values() for client_type in both} | {
+        "Broker",
+        "PreparedTransaction",
+    }
     public = {name for name in fencepost.__all__ if inspect.isclass(getattr(fencepost, name))}
     assert public == values | reported | looked_at
 

@@ -142,9 +142,9 @@ def test_errors_behave_as_those_of_confluent_kafka(code: int) -> None:
 
 def test_values_behave_as_those_of_confluent_kafka() -> None:
     def shown(module: Any) -> list[Any]:
-        one, other = module.TopicPartition("t", 1, 5, "note", 3), module.TopicPartition("t", 1)
-        order = one == other, hash(one) == hash(other), one < module.TopicPartition("u"), one >= other
-        partition = repr(one), str(other), one.metadata, one.leader_epoch, other.offset, other.error
+        first, second = module.TopicPartition("t", 1, 5, "note", 3), module.TopicPartition("t", 1)
+        order = first == second, hash(first) == hash(second), first < module.TopicPartition("u"), first >= second
+        partition = repr(first), str(second), first.metadata, first.leader_epoch, second.offset, second.error
         message = module.Message("t", 1, 2, b"k", b"value", [("h", b"x")], None, (1, 5))
         fields = message.topic(), message.partition(), message.offset(), message.key(), message.value()
         more = message.headers(), message.error(), message.timestamp(), message.latency(), message.leader_epoch()

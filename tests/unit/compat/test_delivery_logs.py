@@ -23,29 +23,29 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_records_of_an_aborted_transaction(fencepost_broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, LOGGER)
-    with producer(fencepost_broker, **{"transactional.id": "aborted", "linger.ms": 60_000}) as made:
-        made.init_transactions(60)
-        made.begin_transaction()
+    with producer(fencepost_broker, **{"transactional.id": "aborted", "linger.ms": 60_000}) as client:
+        client.init_transactions(60)
+        client.begin_transaction()
         for _ in range(3):
-            made.produce("t", b"never")
-        made.abort_transaction(60)
-        assert made.flush(60) == 0
+            client.produce("t", b"never")
+        client.abort_transaction(60)
+        assert client.flush(60) == 0
     assert logged(caplog) == []
 
 
 def test_purged_records(fencepost_broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, LOGGER)
-    with producer(fencepost_broker, **{"linger.ms": 60_000}) as made:
-        made.produce("t", b"never")
-        made.purge()
-        assert made.flush(60) == 0
+    with producer(fencepost_broker, **{"linger.ms": 60_000}) as client:
+        client.produce("t", b"never")
+        client.purge()
+        assert client.flush(60) == 0
     assert logged(caplog) == []
 
 
 def test_a_record_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, LOGGER)
     settings = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 100}
-    made = Producer(settings)
-    made.produce("t", b"never")
-    assert made.flush(60) == 0
+    client = Producer(settings)
+    client.produce("t", b"never")
+    assert client.flush(60) == 0
     assert ["was not delivered" in line for line in logged(caplog) if "'t'" in line] == [True]

@@ -38,10 +38,10 @@ def verdict(found: list[bytes | None], in_doubt: list[str] | None = None) -> Dem
 
 def test_the_query_in_arrow_computes_the_same() -> None:
     (rows,) = flights.to_table(FRAME).to_batches()
-    made = classify_in_arrow(rows)
-    assert verdict(made["value"].to_pylist()).exactly_once
-    assert made["key"].to_pylist() == [carrier.encode() for carrier in FRAME["carrier"]]
-    assert classify_in_arrow(rows.slice(0, 0)).schema == made.schema
+    classified = classify_in_arrow(rows)
+    assert verdict(classified["value"].to_pylist()).exactly_once
+    assert classified["key"].to_pylist() == [carrier.encode() for carrier in FRAME["carrier"]]
+    assert classify_in_arrow(rows.slice(0, 0)).schema == classified.schema
 
 
 def test_the_classes_of_known_delays() -> None:

@@ -143,7 +143,7 @@ def test_large_frames_are_cut_however_the_bytes_arrive(
             piece = bytearray(stream[start : start + step])
             seen += reader.feed(kind(piece))
             piece[:] = bytes(len(piece))  # whoever hands it in uses it again
-        assert [bytes(one) for one in seen] == bodies
+        assert [bytes(body) for body in seen] == bodies
 
 
 def test_a_frame_that_comes_byte_by_byte_takes_no_more_than_its_size() -> None:
@@ -157,7 +157,7 @@ def test_a_frame_that_comes_byte_by_byte_takes_no_more_than_its_size() -> None:
     finally:
         tracemalloc.stop()
     assert size < held < 1.5 * size
-    assert [len(one) for one in reader.feed(b"x")] == [size]
+    assert [len(body) for body in reader.feed(b"x")] == [size]
 
 
 @pytest.mark.parametrize(("size", "error"), [(1001, FrameTooLarge), (-5, MalformedMessage)])

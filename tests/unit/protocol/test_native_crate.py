@@ -62,7 +62,7 @@ def native() -> Iterator[Any]:
 
 
 EMPTY = (b"", b"", b"")
-ONE = (b"abc", array("q", [0]), array("i", [3]))
+SINGLE = (b"abc", array("q", [0]), array("i", [3]))
 
 
 def test_columns_that_do_not_fit_are_refused(native: Any) -> None:
@@ -77,14 +77,14 @@ def test_columns_that_do_not_fit_are_refused(native: Any) -> None:
             native.gather([each])
         with pytest.raises(ValueError, match="column"):
             native.decode_headers(each)
-    for columns in ((1, wrong[0], EMPTY, EMPTY, array("q", [0])), (2, ONE, EMPTY, EMPTY, array("q", [0]))):
+    for columns in ((1, wrong[0], EMPTY, EMPTY, array("q", [0])), (2, SINGLE, EMPTY, EMPTY, array("q", [0]))):
         with pytest.raises(ValueError, match="column"):
             native.plan_batches(columns, 1_000)
     with pytest.raises(ValueError, match="timestamps"):
-        native.plan_batches((1, ONE, EMPTY, EMPTY, array("q", [0, 1])), 1_000)
+        native.plan_batches((1, SINGLE, EMPTY, EMPTY, array("q", [0, 1])), 1_000)
     for rows in ((0, 2), (1, 0)):
         with pytest.raises(ValueError, match="rows that the columns do not have"):
-            native.write_records((1, ONE, EMPTY, EMPTY, array("q", [0])), *rows, 10, (0, 0, 0))
+            native.write_records((1, SINGLE, EMPTY, EMPTY, array("q", [0])), *rows, 10, (0, 0, 0))
     with pytest.raises(ValueError, match="different lengths"):
         native.write_lists(2, [b"a"], None, 0, None)
     with pytest.raises(ValueError, match="different lengths"):
@@ -114,13 +114,13 @@ def test_hostile_numbers_are_refused_before_memory_is_taken(native: Any) -> None
         assert native.gather([outside])[:2] == (6, 0)
         assert native.decode_headers(outside)[:2] == (6, 0)
         assert native.plan_batches((1, outside, EMPTY, EMPTY, array("q", [0])), 1_000)[:2] == (6, 0)
-        assert native.encode_headers(array("q", [0]), array("i", [1]), outside, ONE)[:2] == (6, 0)
+        assert native.encode_headers(array("q", [0]), array("i", [1]), outside, SINGLE)[:2] == (6, 0)
         with pytest.raises(ValueError, match="outside"):
             native.cut(*outside)
     for first, count in ((huge, 1), (-1, 1), (1, 1), (0, 2**31 - 1)):
-        assert native.encode_headers(array("q", [first]), array("i", [count]), ONE, ONE)[:2] == (6, 0)
+        assert native.encode_headers(array("q", [first]), array("i", [count]), SINGLE, SINGLE)[:2] == (6, 0)
     with pytest.raises((MemoryError, OverflowError)):
-        native.write_records((1, ONE, EMPTY, EMPTY, array("q", [0])), 0, 1, 2**63 - 62, (0, 0, 0))
+        native.write_records((1, SINGLE, EMPTY, EMPTY, array("q", [0])), 0, 1, 2**63 - 62, (0, 0, 0))
     for partitions in (0, -1, 2**31, huge):
         with pytest.raises(ValueError, match="partitions"):
             native.partitions_of_keys([b"k"], partitions)
@@ -134,7 +134,7 @@ def test_hostile_numbers_are_refused_before_memory_is_taken(native: Any) -> None
 
 
 def test_a_batch_that_does_not_fit_its_plan_is_refused(native: Any) -> None:
-    columns = (1, ONE, EMPTY, EMPTY, array("q", [0]))
+    columns = (1, SINGLE, EMPTY, EMPTY, array("q", [0]))
     code, _, ((end, size),) = native.plan_batches(columns, 1_000)
     assert (code, end, size) == (0, 1, 10)  # length, attributes, two deltas, key of three bytes, null, no headers
     assert native.write_records(columns, 0, 1, size, (0, 0, 0))[0] == 0

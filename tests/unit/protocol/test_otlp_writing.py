@@ -16,25 +16,25 @@ def test_gauges_and_sums_are_what_protobuf_reads() -> None:
     ]
     data = parsed(encode_data({"group_id": "g1", "client_rack": ""}, metrics))
     (resource,) = data.resource_metrics
-    assert {one.key: one.value.string_value for one in resource.resource.attributes} == {
+    assert {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes} == {
         "group_id": "g1",
         "client_rack": "",
     }
-    assert {one.value.WhichOneof("value") for one in resource.resource.attributes} == {"string_value"}
+    assert {attribute.value.WhichOneof("value") for attribute in resource.resource.attributes} == {"string_value"}
     (scope,) = resource.scope_metrics
     gauge, total, delta = scope.metrics
     assert [gauge.name, total.name, delta.name] == ["g", "total", "ü"]
     assert [each.WhichOneof("data") for each in scope.metrics] == ["gauge", "sum", "sum"]
-    assert [(one.as_double, one.as_int) for one in gauge.gauge.data_points] == [(2.5, 0), (0.0, -7)]
-    assert {one.key: one.value.string_value for one in gauge.gauge.data_points[1].attributes} == {
+    assert [(point.as_double, point.as_int) for point in gauge.gauge.data_points] == [(2.5, 0), (0.0, -7)]
+    assert {attribute.key: attribute.value.string_value for attribute in gauge.gauge.data_points[1].attributes} == {
         "node_id": "1",
         "topic": LONG,
     }
     assert [each.sum.aggregation_temporality for each in (total, delta)] == [2, 1]
     assert [each.sum.is_monotonic for each in (total, delta)] == [True, True]
-    assert [one.as_int for one in total.sum.data_points] == [2**40]
-    assert [one.WhichOneof("value") for one in delta.sum.data_points] == ["as_int", "as_double"]
-    times = [(one.start_time_unix_nano, one.time_unix_nano) for one in delta.sum.data_points]
+    assert [point.as_int for point in total.sum.data_points] == [2**40]
+    assert [point.WhichOneof("value") for point in delta.sum.data_points] == ["as_int", "as_double"]
+    times = [(point.start_time_unix_nano, point.time_unix_nano) for point in delta.sum.data_points]
     assert times == [(2**62, 2**62 + 1)] * 2
     assert (gauge.gauge.data_points[0].start_time_unix_nano, gauge.gauge.data_points[0].time_unix_nano) == (1, 2)
 

@@ -61,7 +61,7 @@ def test_a_large_frame_may_have_all_its_memory_at_once() -> None:
         frame = random.Random(size).randbytes(size)
         assert receiver.feed(struct.pack(">i", size) + frame[:10]) == []
         assert len(receiver.space()) == (256 - 10 if size == 900 else size - 10)
-        assert [bytes(one) for one in receiver.feed(frame[10:])] == [frame]
+        assert [bytes(whole) for whole in receiver.feed(frame[10:])] == [frame]
     assert set(asked) == {900, 9000}
     assert asked.count(9000) == 1
 
@@ -77,4 +77,4 @@ def test_a_stranger_is_told_from_its_first_bytes_or_when_it_is_too_much() -> Non
     with pytest.raises(FrameTooLarge, match="a stranger"):
         receiver(10_000).feed(b"\0\0\0\1x" + alert)
     frames = receiver(2**31 - 1)
-    assert [bytes(one) for one in frames.feed(b"\0\0\0\1x" + alert)] == [b"x"]
+    assert [bytes(whole) for whole in frames.feed(b"\0\0\0\1x" + alert)] == [b"x"]

@@ -86,7 +86,7 @@ class Coordinator:
         txn.two_phase, txn.next_epoch, txn.asked_by = True, pair.epoch + 1, pair.epoch
         return Pair(txn.producer_id, txn.next_epoch)
 
-    def keep_as_stranger(self, transactional_id: str) -> None:
+    def keep_as_other(self, transactional_id: str) -> None:
         """InitProducerId(keep) that names no pair, by somebody who does not know whose the transaction is."""
         txn = self.txns[transactional_id]
         txn.next_epoch, txn.asked_by = self._client_pair(txn).epoch + 1, None

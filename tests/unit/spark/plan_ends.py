@@ -8,9 +8,9 @@ from collections.abc import Callable
 from tests.unit.spark.plan_world import World
 
 _THE_SAME = {"settings", "rules", "choose", "may_depart", "met"}  # in all lives of a search, where nothing disturbs
-_TOLD = {"trace", "offered", "sweeps", "repairs", "reused", "is_known"}
+_REPORTED = {"trace", "offered", "sweeps", "repairs", "reused", "is_known"}
 _LOOKED_AT = {"processes", "late", "errors", "faults", "idle", "runs"}  # in `_state`
-_NOT_STATE = _THE_SAME | _TOLD | _LOOKED_AT
+_NOT_STATE = _THE_SAME | _REPORTED | _LOOKED_AT
 
 
 def _state(world: World) -> bytes:

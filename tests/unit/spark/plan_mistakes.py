@@ -63,8 +63,10 @@ def abort_that_reads_the_topic(sink: str, messages: Any, _: Any) -> plan.Plan[An
     prepared = [message for message in messages if isinstance(message, plan_steps.PreparedTask)]
     if prepared:
         decisions: tuple[Decision, ...] = yield plan_steps.ReadDecisions(sink)
-        if not any(one.batch_id >= prepared[0].batch_id for one in decisions):
-            ends = tuple(plan_steps.EndTxn(one.transactional_id, one.pair, commit=False) for one in prepared)
+        if not any(decision.batch_id >= prepared[0].batch_id for decision in decisions):
+            ends = tuple(
+                plan_steps.EndTxn(message.transactional_id, message.pair, commit=False) for message in prepared
+            )
             yield plan_steps.EndTransactions(ends)
 
 
@@ -72,7 +74,7 @@ def abort_that_asks_nobody(sink: str, messages: Any, _: Any) -> plan.Plan[Any]:
     prepared = [message for message in messages if isinstance(message, plan_steps.PreparedTask)]
     if prepared:
         yield plan_steps.EndTransactions(
-            tuple(plan_steps.EndTxn(one.transactional_id, one.pair, False) for one in prepared)
+            tuple(plan_steps.EndTxn(message.transactional_id, message.pair, False) for message in prepared)
         )
 
 
@@ -81,13 +83,19 @@ def open_that_finishes_nothing(sink: str, abilities: BrokerAbilities) -> plan.Pl
     claim = yield plan_steps.Claim(sink)
     decisions = yield plan_steps.ReadDecisions(sink)
     named = {winner.transactional_id for decision in decisions for winner in decision.winners}
-    ends = [plan_steps.EndTxn(one.transactional_id, one.pair, False) for one in listed if one.state == "Ongoing"]
+    ends = [
+        plan_steps.EndTxn(listing.transactional_id, listing.pair, False)
+        for listing in listed
+        if listing.state == "Ongoing"
+    ]
     yield plan_steps.EndTransactions(tuple(end for end in ends if end.transactional_id not in named))
     return plan_steps.OpenedSink(
         sink,
         abilities,
         claim,
-        tuple(plan_steps.DecidedBatch(one.query_id, one.batch_id, one.content) for one in decisions),
+        tuple(
+            plan_steps.DecidedBatch(decision.query_id, decision.batch_id, decision.content) for decision in decisions
+        ),
     )
 
 
@@ -123,13 +131,13 @@ def commit_that_aborts_when_refused(sink: str, batch_id: int, messages: Any) -> 
     prepared = [message for message in messages if isinstance(message, plan_steps.PreparedTask)]
     if not prepared:
         return
-    winners = tuple(Winner(one.transactional_id, one.pair) for one in prepared)
-    content = sum((one.content for one in prepared), NO_ROWS)
+    winners = tuple(Winner(message.transactional_id, message.pair) for message in prepared)
+    content = sum((message.content for message in prepared), NO_ROWS)
     offsets = yield plan_steps.SaveOffsets(prepared[0].query_id, batch_id)
     decision = Decision(sink, prepared[0].query_id, batch_id, winners, content, offsets)
     code = yield plan_steps.WriteDecision(prepared[0].claim, decision)
     yield plan_steps.EndTransactions(
-        tuple(plan_steps.EndTxn(one.transactional_id, one.pair, code == 0) for one in winners)
+        tuple(plan_steps.EndTxn(winner.transactional_id, winner.pair, code == 0) for winner in winners)
     )
 
 
@@ -156,7 +164,7 @@ def commit_that_ends_all_it_sees(sink: str, batch_id: int, messages: Any) -> pla
 
 def commit_that_lists_when_it_knows_that_it_owns(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
     steps = plan.commit_batch(sink, batch_id, messages)
-    claim = next((one.claim for one in messages if isinstance(one, plan_steps.PreparedTask)), None)
+    claim = next((message.claim for message in messages if isinstance(message, plan_steps.PreparedTask)), None)
     owner: list[int] = []
     observation: Any = None
     while True:
@@ -177,11 +185,14 @@ def commit_that_keeps_nothing(sink: str, batch_id: int, messages: Any) -> plan.P
 
 
 def commit_that_does_not_look(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    pairs = {one.transactional_id: one.pair for one in messages if isinstance(one, plan_steps.PreparedTask)}
+    pairs = {
+        message.transactional_id: message.pair for message in messages if isinstance(message, plan_steps.PreparedTask)
+    }
 
     def seen(step: Any) -> Any:
         return tuple(
-            plan_steps.DescribedWinner(pairs[one], "Ongoing", 0, 1, is_late=False) for one in step.transactional_ids
+            plan_steps.DescribedWinner(pairs[transactional_id], "Ongoing", 0, 1, is_late=False)
+            for transactional_id in step.transactional_ids
         )
 
     return answering(plan.commit_batch(sink, batch_id, messages), (plan_steps.DescribeWinners, seen))
@@ -207,7 +218,11 @@ def ends_again(step: Any, codes: Any, commit: bool) -> Generator[plan_steps.Step
         return codes
     shown = yield plan_steps.DescribeTasks(tuple(moved))
     yield plan_steps.EndTransactions(
-        tuple(plan_steps.EndTxn(one.transactional_id, one.pair, commit) for one in shown if one.state == "Ongoing")
+        tuple(
+            plan_steps.EndTxn(transaction.transactional_id, transaction.pair, commit)
+            for transaction in shown
+            if transaction.state == "Ongoing"
+        )
     )
     return tuple(0 if code in (47, 90) else code for code in codes)
 
@@ -262,7 +277,12 @@ def open_that_completes_one_query(sink: str, abilities: BrokerAbilities) -> plan
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         if isinstance(step, plan_steps.EndTransactions) and step.ends and step.ends[0].commit:
-            others = {one.transactional_id for two in decisions if two.query_id != "q" for one in two.winners}
+            others = {
+                winner.transactional_id
+                for decision in decisions
+                if decision.query_id != "q"
+                for winner in decision.winners
+            }
             mine = tuple(end for end in step.ends if end.transactional_id not in others)
             codes = iter((yield plan_steps.EndTransactions(mine)))
             observation = tuple(0 if end.transactional_id in others else next(codes) for end in step.ends)
@@ -304,7 +324,10 @@ def commit_that_forgets_nobody(sink: str, batch_id: int, messages: Any) -> plan.
     return plan.commit_batch(
         sink,
         batch_id,
-        [replace(one, others_named=False) if isinstance(one, plan_steps.PreparedTask) else one for one in messages],
+        [
+            replace(message, others_named=False) if isinstance(message, plan_steps.PreparedTask) else message
+            for message in messages
+        ],
     )
 
 
@@ -315,9 +338,9 @@ class Careless(TaskIds):
         return True
 
     def take(self, opened: plan_steps.OpenedSink) -> str:
-        for one, last in self.pool.idle(opened):
-            if self.is_free(last, opened) and self.pool.take(one, last):
-                return one
+        for transactional_id, last in self.pool.idle(opened):
+            if self.is_free(last, opened) and self.pool.take(transactional_id, last):
+                return transactional_id
         return names.task_id(opened.sink, self._unique())
 
 
@@ -333,7 +356,7 @@ class UnlessNamed(Careless):
     """Free when no decision that came with the task names it: the first of the two rules is missing."""
 
     def is_free(self, last: plan_steps.ClaimedBatch, opened: plan_steps.OpenedSink) -> bool:
-        return [one.batch_id for one in opened.decided if one.query_id == last.query_id] != [last.batch_id]
+        return [batch.batch_id for batch in opened.decided if batch.query_id == last.query_id] != [last.batch_id]
 
 
 class InAnotherBatch(Careless):

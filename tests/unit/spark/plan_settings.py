@@ -40,7 +40,7 @@ class Settings:
     breaking_rows: bool = False
     timed_out_code: int = 48
     checkpoint_faults: bool = False
-    strangers: bool = False  # another process keeps the sink's transactions
+    others_keep: bool = False  # another process keeps the sink's transactions
     gone: bool = False  # another query has decided with this sink, and runs no more
     epochs: int = 2**15  # of a producer id of S
     rolls: bool = False  # brokers are downgraded below Kafka 3.6 and upgraded again

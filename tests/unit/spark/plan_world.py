@@ -181,7 +181,9 @@ class World:
                 return (yield from self._each([partial(self._end, end) for end in ends]))
             case plan_steps.KeepWinners(winners):
                 return (
-                    yield from self._each([partial(broker.keep, one.transactional_id, one.pair) for one in winners])
+                    yield from self._each(
+                        [partial(broker.keep, winner.transactional_id, winner.pair) for winner in winners]
+                    )
                 )
             case plan_steps.VerifyClaim(sink, claim) if self.old is not None:
                 return (yield from self._calls(state, self.rules.verify_claim(sink, claim), task))
@@ -317,9 +319,9 @@ class World:
         if self.rolling is not None:
             for part in self.rolling.verifies:
                 options.append((f"{part} go to the other release", partial(self._faulty, self._rolled(part))))
-        if self.settings.strangers:
+        if self.settings.others_keep:
             for name in self.broker.ongoing():
-                keep = partial(self.broker.keep_as_stranger, name)
+                keep = partial(self.broker.keep_as_other, name)
                 options.append((f"a stranger keeps {name}", partial(self._faulty, keep)))
         if self.settings.forgets:
             for name in self.broker.ended():
@@ -418,7 +420,7 @@ class World:
             if not isinstance(error, CheckpointRolledBackError) or run.batch >= self.spark_commits:
                 self.false_alarms.append(error)
             return
-        decision = next((one for one in self.broker.last_decisions() if one.query_id == QUERY), None)
+        decision = next((candidate for candidate in self.broker.last_decisions() if candidate.query_id == QUERY), None)
         if decision is None or decision.offsets is None:
             self.false_alarms.append(error)
             return

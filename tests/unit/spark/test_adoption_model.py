@@ -76,7 +76,7 @@ class Moving(World):
         return sorted(row for _, row in self.broker.committed), self.decision()
 
     def decision(self) -> Decision | None:
-        return next((one for one in self.broker.last_decisions() if one.query_id == QUERY), None)
+        return next((decision for decision in self.broker.last_decisions() if decision.query_id == QUERY), None)
 
 
 def world_of(abilities: BrokerAbilities, seed: int) -> Moving:
@@ -153,7 +153,7 @@ def test_a_release_that_only_looks_is_found_out() -> None:
 def test_an_adoption_below_what_the_sink_has_decided_is_refused() -> None:
     world = World(Settings(faults=0), Rules(), lambda _: 0)
     world.live()
-    decided = next(one for one in world.broker.last_decisions() if one.query_id == QUERY)
+    decided = next(decision for decision in world.broker.last_decisions() if decision.query_id == QUERY)
     steps = adopt_steps(Decision(SINK, QUERY, decided.batch_id - 1, ()), TWO_PHASE)
     reported: list[Any] = []
     world.spawn("person", steps, reported.append, world.runs[-1])

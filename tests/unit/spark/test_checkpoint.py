@@ -101,7 +101,7 @@ def restored(folder: Path, wanted: Decision) -> list[Path]:
 
 def test_a_checkpoint_that_went_on_since_it_was_looked_at_is_left_alone(folder: Path) -> None:
     changes = checkpoint.changes(folder, decision(3, SourceOffsets(text(44), text(33))))
-    assert [(one.path.name, one.was, one.becomes) for one in changes] == [
+    assert [(change.path.name, change.was, change.becomes) for change in changes] == [
         ("2", text(30), text(33)),
         ("3", None, text(44)),
     ]

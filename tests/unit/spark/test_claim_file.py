@@ -13,11 +13,11 @@ from fencepost.spark.sink.local.claim_file import ClaimFile
 def test_the_newest_claim_of_a_sink_is_read_back(tmp_path: Path) -> None:
     spark = {"SPARK_LOCAL_DIRS": f"{tmp_path},/nowhere"}
     files = [ClaimFile(spark, servers, sink) for servers in ("a:9092", "b:9092") for sink in ("one", "on/e")]
-    assert [one.read() for one in files] == [None] * 4
-    for number, one in enumerate(files):
-        one.write(Pair(number, 1))
-        one.write(Pair(number, 2**15 - 1))
-    assert [one.read() for one in files] == [(Pair(number, 2**15 - 1)) for number in range(4)]
+    assert [file.read() for file in files] == [None] * 4
+    for number, file in enumerate(files):
+        file.write(Pair(number, 1))
+        file.write(Pair(number, 2**15 - 1))
+    assert [file.read() for file in files] == [(Pair(number, 2**15 - 1)) for number in range(4)]
     assert len(list(tmp_path.iterdir())) == 4
 
 

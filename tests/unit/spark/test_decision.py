@@ -44,8 +44,8 @@ def decision(sink: str = "s", uniques: list[bytes] | None = None, pairs: list[Pa
     st.lists(st.tuples(st.binary(min_size=16, max_size=16), PAIRS), max_size=5, unique_by=lambda item: item[0]),
 )
 def test_round_trip(sink: str, query: str, batch: int, winners: list[tuple[bytes, Pair]]) -> None:
-    made = Decision(sink, query, batch, tuple(Winner(names.task_id(sink, u), p) for u, p in winners))
-    assert decode_value(encode_value(made)) == made
+    original = Decision(sink, query, batch, tuple(Winner(names.task_id(sink, u), p) for u, p in winners))
+    assert decode_value(encode_value(original)) == original
     assert decode_key(encode_key(sink, query)) == (sink, query)
 
 
@@ -96,8 +96,8 @@ OFFSETS = st.one_of(
 
 @given(st.builds(Content, st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)), OFFSETS)
 def test_round_trip_of_what_the_batch_was(content: Content, offsets: SourceOffsets | None) -> None:
-    made = replace(decision(), content=content, offsets=offsets)
-    assert decode_value(encode_value(made)) == made
+    original = replace(decision(), content=content, offsets=offsets)
+    assert decode_value(encode_value(original)) == original
 
 
 def test_the_bytes_with_known_rows() -> None:
@@ -126,10 +126,10 @@ def test_every_flipped_bit_of_known_rows_is_noticed() -> None:
 def test_offsets_that_are_too_long_are_left_out() -> None:
     noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=2 * MAX_OFFSETS_BYTES))
     uniques = [i.to_bytes(16, "big") for i in range(MAX_WINNERS)]
-    made = replace(decision(uniques=uniques), content=Content(1, 1), offsets=SourceOffsets(noise, None))
-    encoded = encode_value(made)
+    original = replace(decision(uniques=uniques), content=Content(1, 1), offsets=SourceOffsets(noise, None))
+    encoded = encode_value(original)
     assert len(encoded) < 1_000_000
-    assert decode_value(encoded) == replace(made, offsets=None)
+    assert decode_value(encoded) == replace(original, offsets=None)
 
 
 def test_offsets_that_are_no_json_of_texts_are_refused() -> None:

@@ -59,14 +59,14 @@ def test_a_second_frame_of_a_batch_is_refused(written: list[tuple[str, str, int]
 
 
 def test_a_batch_that_is_written_again_is_no_second_frame(written: list[tuple[str, str, int]]) -> None:
-    one = door("etl")
+    write = door("etl")
     broken: Any = Frame("run-1")
     broken.fails = True
     with pytest.raises(KafkaTimeoutError):
-        one(broken, 0)
-    one(Frame("run-1"), 0)  # the function's author tries again
-    one(Frame("run-2"), 0)  # the query was started again in this process, and Spark repeats the batch
-    one(Frame("run-2", "another query"), 0)
+        write(broken, 0)
+    write(Frame("run-1"), 0)  # the function's author tries again
+    write(Frame("run-2"), 0)  # the query was started again in this process, and Spark repeats the batch
+    write(Frame("run-2", "another query"), 0)
     assert written == [("etl", "query", 0), ("etl", "query", 0), ("etl", "another query", 0)]
 
 

@@ -13,12 +13,12 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 def test_it_is_told_after_a_minute_and_every_minute_and_when_it_is_over() -> None:
     watch = StallWatch()
     high = {A: 9, B: 9}
-    told_at = [
+    logged_at = [
         at
         for at in range(0, 200, 10)
-        if [one.partition for one in watch.update(at, {A: 5, B: 5 + at // 50}, high)[0]] == [A]
+        if [stall.partition for stall in watch.update(at, {A: 5, B: 5 + at // 50}, high)[0]] == [A]
     ]
-    assert told_at == [60, 120, 180]
+    assert logged_at == [60, 120, 180]
     due, moved = watch.update(200, {A: 6, B: 9}, high)
     assert (due, moved) == ([], [A])
     assert watch.update(210, {A: 6, B: 9}, high) == ([], [])
@@ -27,8 +27,8 @@ def test_it_is_told_after_a_minute_and_every_minute_and_when_it_is_over() -> Non
 
 def test_how_long_is_an_option() -> None:
     watch = StallWatch(5000)
-    told_at = [at for at in range(0, 80, 4) if watch.update(at, {A: 5}, {A: 9})[0]]
-    assert told_at == [8, 68]  # and again each minute
+    logged_at = [at for at in range(0, 80, 4) if watch.update(at, {A: 5}, {A: 9})[0]]
+    assert logged_at == [8, 68]  # and again each minute
 
 
 def test_what_has_nothing_behind_it_or_goes_on_does_not_stand_still() -> None:

@@ -81,9 +81,9 @@ def test_sinks_clusters_decision_topics_and_queries_have_their_own(tmp_path: Pat
 
 @pytest.mark.parametrize("query_id", ["batch", "q/../..", "ä" * 500])
 def test_any_query_id_is_kept(tmp_path: Path, query_id: str) -> None:
-    kept = use(2**62, 2**15 - 1, query_id=query_id)
-    worker(tmp_path).give(an_id(2**128 - 1), kept)
-    assert list(worker(tmp_path).idle(opened(9, query_id=query_id))) == [(an_id(2**128 - 1), kept)]
+    last_use = use(2**62, 2**15 - 1, query_id=query_id)
+    worker(tmp_path).give(an_id(2**128 - 1), last_use)
+    assert list(worker(tmp_path).idle(opened(9, query_id=query_id))) == [(an_id(2**128 - 1), last_use)]
 
 
 def test_of_many_who_take_at_once_one_gets_it(tmp_path: Path) -> None:
@@ -96,14 +96,14 @@ def test_of_many_who_take_at_once_one_gets_it(tmp_path: Path) -> None:
     def take_all(mine: list[str]) -> None:
         begin.wait()
         pool = worker(tmp_path)
-        mine += [one for one, last in pool.idle(opened(9)) if pool.take(one, last)]
+        mine += [task_id for task_id, last in pool.idle(opened(9)) if pool.take(task_id, last)]
 
     threads = [threading.Thread(target=take_all, args=(mine,)) for mine in got]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(one for mine in got for one in mine) == [an_id(number) for number in range(count)]
+    assert sorted(task_id for mine in got for task_id in mine) == [an_id(number) for number in range(count)]
 
 
 def test_other_files_in_the_folder_are_no_ids(tmp_path: Path) -> None:

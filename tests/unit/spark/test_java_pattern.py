@@ -99,8 +99,8 @@ QUANTIFIERS = ["", "", "", "", "*", "+", "?", "{2}", "{1,}", "{0,2}", "*?", "+?"
 
 
 def pattern_of(source: Random) -> str:
-    made = "".join(source.choice(PIECES) + source.choice(QUANTIFIERS) for _ in range(source.randint(1, 5)))
-    return f"({made}){source.choice(QUANTIFIERS)}" if source.random() < 0.2 else made
+    pattern = "".join(source.choice(PIECES) + source.choice(QUANTIFIERS) for _ in range(source.randint(1, 5)))
+    return f"({pattern}){source.choice(QUANTIFIERS)}" if source.random() < 0.2 else pattern
 
 
 def asked(patterns: Sequence[str], names: Sequence[str], folder: Path) -> list[tuple[list[str], list[str]] | None]:

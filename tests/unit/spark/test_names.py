@@ -23,9 +23,9 @@ def test_ids_parse_back_to_what_they_were_made_of(sink: str, unique: bytes) -> N
 
 
 @given(SINKS, SINKS)
-def test_two_sinks_never_share_an_id(one: str, other: str) -> None:
-    ids = {names.sink_id(one), names.task_id(one, UNIQUE)} & {names.sink_id(other), names.task_id(other, UNIQUE)}
-    assert bool(ids) == (one == other)
+def test_two_sinks_never_share_an_id(first: str, second: str) -> None:
+    ids = {names.sink_id(first), names.task_id(first, UNIQUE)} & {names.sink_id(second), names.task_id(second, UNIQUE)}
+    assert bool(ids) == (first == second)
 
 
 def test_the_form_is_fixed() -> None:
@@ -81,7 +81,7 @@ def test_a_task_id_needs_sixteen_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "texts"),
+    ("expected", "texts"),
     [
         ("/data/cp", ("/data/cp", "/data/cp/", "/data//cp", "file:/data/cp", "file:///data/cp", "file:///data/cp//")),
         ("s3a://bucket/cp", ("s3a://bucket/cp", "s3a://bucket/cp/", "s3a://bucket//cp", "s3a://bucket/a/.././cp")),
@@ -91,5 +91,5 @@ def test_a_task_id_needs_sixteen_bytes() -> None:
         ("cp", ("cp", "cp/")),
     ],
 )
-def test_one_location_is_one_name(one: str, texts: tuple[str, ...]) -> None:
-    assert {names.of_location(text) for text in texts} == {one}
+def test_one_location_is_one_name(expected: str, texts: tuple[str, ...]) -> None:
+    assert {names.of_location(text) for text in texts} == {expected}

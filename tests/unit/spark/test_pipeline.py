@@ -21,7 +21,7 @@ class Reader:
         yield RECORDS.cast(schema)
 
 
-def made(said: list[str], of_rows: list[str]) -> list[pa.RecordBatch]:
+def batches_of(said: list[str], of_rows: list[str]) -> list[pa.RecordBatch]:
     """Run a transform that returns other columns for rows than for an empty batch, where they are `said`."""
 
     def transform(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -32,7 +32,7 @@ def made(said: list[str], of_rows: list[str]) -> list[pa.RecordBatch]:
 
 
 def test_columns_may_come_in_another_order() -> None:
-    (batch,) = made(["key", "value"], ["value", "key"])
+    (batch,) = batches_of(["key", "value"], ["value", "key"])
     assert batch.to_pylist() == [{"key": b"k", "value": b"v"}]
 
 
@@ -40,4 +40,4 @@ def test_columns_may_come_in_another_order() -> None:
 def test_columns_that_are_missing_or_more_are_refused(said: list[str], of_rows: list[str]) -> None:
     came, before = (", ".join(f"{name} binary" for name in names) for names in (of_rows, said))
     with pytest.raises(ConfigurationError, match=f"made the columns {came}, and of a batch without rows {before}:"):
-        made(said, of_rows)
+        batches_of(said, of_rows)

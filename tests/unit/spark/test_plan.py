@@ -143,9 +143,9 @@ def test_a_contradiction_is_loud_unless_somebody_newer_owns_the_sink(
 
 def test_a_decided_transaction_that_somebody_else_kept_is_not_lost() -> None:
     """His keep moved on the pair that ends it. The look comes before the question whose the sink is."""
-    kept = plan_steps.SinkTransaction(task(1), Pair(101, 2), "Ongoing")
+    ongoing = plan_steps.SinkTransaction(task(1), Pair(101, 2), "Ongoing")
     newer, complete = Pair(1, 6), plan_steps.SinkTransaction(task(1), Pair(101, 3), "CompleteCommit")
-    first = [(kept,), CLAIM, (DECIDED,), (90,), (kept,), 0, (0,)]
+    first = [(ongoing,), CLAIM, (DECIDED,), (90,), (ongoing,), 0, (0,)]
     again = [(complete,), newer, (DECIDED,), (90,), (complete,)]  # the question has used the claim up
     asked, opened = play(plan.open_sink(SINK, KEEPING), [*first, *again])
     assert asked[3:7] == [
@@ -161,12 +161,12 @@ def test_a_decided_transaction_that_somebody_else_kept_is_not_lost() -> None:
 
 def test_after_a_loss_what_was_only_kept_is_committed_too() -> None:
     both = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 0)), Winner(task(2), Pair(102, 0))))
-    kept, gone = (
+    ongoing, gone = (
         plan_steps.SinkTransaction(task(1), Pair(101, 1), "Ongoing"),
         plan_steps.SinkTransaction(task(2), Pair(102, 1), "CompleteAbort"),
     )
     complete = plan_steps.SinkTransaction(task(1), Pair(101, 2), "CompleteCommit")
-    first = [CLAIM, (both,), (90, 48), (kept, gone), 0, (0,)]
+    first = [CLAIM, (both,), (90, 48), (ongoing, gone), 0, (0,)]
     asked, settled = play(
         plan.settle_lost(SINK, "q", ONE_PHASE, again=False),
         [*first, Pair(1, 6), (both,), (90, 48), (complete, gone), 0],
@@ -191,13 +191,13 @@ def test_other_refusals_are_not_taken_for_done() -> None:
 
 
 def test_what_somebody_keeps_again_and_again_is_given_up_and_neither_lost_nor_settled() -> None:
-    kept = (plan_steps.SinkTransaction(task(1), Pair(101, 2), "Ongoing"),)
+    ongoing = (plan_steps.SinkTransaction(task(1), Pair(101, 2), "Ongoing"),)
     with pytest.raises(KafkaTimeoutError, match="another process keeps changing"):
-        play(plan.open_sink(SINK, KEEPING), [(), CLAIM, (DECIDED,), *[(90,), kept, 0] * plan.ROUNDS])
+        play(plan.open_sink(SINK, KEEPING), [(), CLAIM, (DECIDED,), *[(90,), ongoing, 0] * plan.ROUNDS])
     with pytest.raises(KafkaTimeoutError, match="another process keeps changing"):
         play(
             plan.settle_lost(SINK, "q", ONE_PHASE, again=False),
-            [CLAIM, (DECIDED,), (90,), kept, 0, (0,)] * plan.ROUNDS,
+            [CLAIM, (DECIDED,), (90,), ongoing, 0, (0,)] * plan.ROUNDS,
         )
 
 
@@ -319,7 +319,7 @@ def test_a_lost_begin_is_never_repeated_with_the_same_id() -> None:
     assert [step.transactional_id for step in asked if isinstance(step, plan_steps.BeginTask)] == [task(1), task(2)]
     assert message.transactional_id == task(2)
     with pytest.raises(KafkaTimeoutError):
-        play(plan.write_task(opened, "q", 3), [True, *(one for n in range(5) for one in (task(n), None))])
+        play(plan.write_task(opened, "q", 3), [True, *(answer for n in range(5) for answer in (task(n), None))])
 
 
 def fine(*numbers: int) -> tuple[plan_steps.DescribedWinner, ...]:
@@ -469,10 +469,10 @@ def test_abort_lists_and_asks_who_owns_the_sink_first() -> None:
     done = play(plan.abort_batch(SINK, messages), [listed, 0, (0, 48)])
     assert done == ([*begins, aborts], AbortOutcome.ABORTED)
     # Decided: by the pairs of the decision, which a keep may have moved on from those of the messages.
-    kept = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 1)),))
+    decided = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 1)),))
     other = Decision(SINK, "p", 9, (Winner(task(8), Pair(108, 1)),))
     commit = plan_steps.EndTransactions((EndTxn(task(1), Pair(101, 1), True),))
-    done = play(plan.abort_batch(SINK, messages), [listed, 48, (other, kept), (0,)])
+    done = play(plan.abort_batch(SINK, messages), [listed, 48, (other, decided), (0,)])
     assert done == ([*begins, plan_steps.ReadDecisions(SINK), commit], AbortOutcome.COMMITTED)
     assert play(plan.abort_batch(SINK, messages), [listed, 90]) == (begins, AbortOutcome.LEFT)
     assert play(plan.abort_batch(SINK, messages), [listed, 49]) == (begins, AbortOutcome.LEFT)

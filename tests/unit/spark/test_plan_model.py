@@ -24,7 +24,7 @@ from tests.unit.spark.plan_world import World, walk
 
 EFFORT = int(os.environ.get("FENCEPOST_MODEL_EFFORT", "1"))
 WALKS = 1500 * EFFORT
-KEPT_BY_STRANGERS = (KEEPING, ONE_PHASE)  # where brokers know the request
+MAY_BE_KEPT = (KEEPING, ONE_PHASE)  # where brokers know the request
 
 for_all = pytest.mark.parametrize("abilities", ALL.values(), ids=ALL)
 
@@ -41,7 +41,7 @@ def settings(abilities: BrokerAbilities, seed: int = 0) -> Settings:
         batches=2 + 2 * (seed % 4 > 1),
         partitions=1 + seed % 2,
         faults=2 + seed % 6,
-        strangers=abilities in KEPT_BY_STRANGERS and seed % 3 == 0,
+        others_keep=abilities in MAY_BE_KEPT and seed % 3 == 0,
         gone=seed % 5 > 2,
         epochs=6 if seed % 8 > 5 else 2**15,
         may_time_out=abilities != TWO_PHASE,
@@ -126,15 +126,15 @@ def searched(setting: Settings, rules: Rules, disturbances: int) -> Iterator[tup
 @for_all
 def test_every_life_with_few_disturbances_ends_exactly_once(abilities: BrokerAbilities) -> None:
     ends, loses = abilities != TWO_PHASE, may_lose(abilities)
-    strangers = abilities in KEPT_BY_STRANGERS
+    others_keep = abilities in MAY_BE_KEPT
     small = Settings(abilities, 1, 1, faults=3, may_time_out=ends, may_lose=loses, checkpoint_faults=True)
     wide = Settings(abilities, 2, 2, faults=3, may_time_out=ends, may_lose=loses, checkpoint_faults=True)
     in_time = Settings(abilities, 1, 2, faults=3, may_time_out=ends, breaking_rows=True)
-    again = Settings(abilities, 3, 1, faults=3, strangers=strangers, gone=True)
+    again = Settings(abilities, 3, 1, faults=3, others_keep=others_keep, gone=True)
     failing = Settings(abilities, 1, 2, faults=3, attempts=1)
     forgetting = Settings(abilities, 1, 1, faults=3, may_time_out=ends, may_lose=loses, gone=True, forgets=True)
     lives = reused = 0
-    inherited = [(replace(one, one_host=True), 1) for one in (wide, again)]
+    inherited = [(replace(base, one_host=True), 1) for base in (wide, again)]
     worlds = ((small, 2), (wide, 1), (in_time, 1), (again, 1), (failing, 1), (forgetting, 2), *inherited)
     for setting, least in worlds:
         for problem, world in searched(setting, Rules(), least + (EFFORT > 1)):

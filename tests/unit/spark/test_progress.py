@@ -51,7 +51,7 @@ def test_progress_objects_and_other_sources() -> None:
     shards = {"shard-0": {"sequence": "49"}}  # a source whose offsets are objects, too
     other = {"description": "another", "endOffset": shards, "latestOffset": shards}
     progress = SimpleNamespace(json=json.dumps({"sources": [rate, other, SOURCE]}))
-    assert [one.max_offsets_behind_latest for one in behind_latest(progress)] == [10]
+    assert [lag.max_offsets_behind_latest for lag in behind_latest(progress)] == [10]
     assert behind_latest(None) == []
     with pytest.raises(UsageError):
         behind_latest({"batchId": 1})

@@ -27,11 +27,11 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 def test_a_limit_is_kept_but_for_one_offset_a_partition_and_never_goes_back(
     partitions: dict[TopicPartition, tuple[int, int]], most: int | None
 ) -> None:
-    start: Offsets = {one: first for one, (first, _) in partitions.items()}
-    end: Offsets = {one: first + more for one, (first, more) in partitions.items()}
+    start: Offsets = {partition: first for partition, (first, _) in partitions.items()}
+    end: Offsets = {partition: first + more for partition, (first, more) in partitions.items()}
     reached = ranges.limit(start, end, most)
     assert reached.keys() == end.keys()
-    assert all(start[one] <= reached[one] <= end[one] for one in end)
+    assert all(start[partition] <= reached[partition] <= end[partition] for partition in end)
     backlog = sum(end.values()) - sum(start.values())
     taken = sum(reached.values()) - sum(start.values())
     if most is None:
@@ -60,7 +60,7 @@ def test_a_limit_is_shared_as_by_sparks_own_connector(backlogs: list[int], most:
     start = {TopicPartition("a", number): 40 for number in range(len(backlogs))}
     end = {TopicPartition("a", number): 40 + size for number, size in enumerate(backlogs)}
     reached = ranges.limit(start, end, most)
-    assert [reached[one] - 40 for one in start] == taken
+    assert [reached[partition] - 40 for partition in start] == taken
 
 
 def test_no_partition_starves() -> None:
@@ -72,20 +72,24 @@ def test_no_partition_starves() -> None:
         )
         most = source.choice((1, 2, source.randint(1, 50), source.randint(1, 5000)))
         scale = 10 ** source.randint(0, 6)
-        at = {one: source.randrange(scale) for one in partitions}
-        ends = {one: at[one] + source.randrange(scale) * source.randint(0, 1) for one in partitions}
+        at = {partition: source.randrange(scale) for partition in partitions}
+        ends = {partition: at[partition] + source.randrange(scale) * source.randint(0, 1) for partition in partitions}
         for batch in range(8):
             reached = ranges.limit(at, ends, most)
-            starved = [one for one in partitions if reached[one] == at[one] < ends[one]]
+            starved = [partition for partition in partitions if reached[partition] == at[partition] < ends[partition]]
             assert starved == [], f"seed {seed}, batch {batch}"
             # As after a restart, in whatever order the partitions are told.
             source.shuffle(partitions)
             again = ranges.limit(
-                {one: at[one] for one in partitions}, {one: ends[one] for one in reversed(partitions)}, most
+                {partition: at[partition] for partition in partitions},
+                {partition: ends[partition] for partition in reversed(partitions)},
+                most,
             )
             assert again == reached
             at = reached
-            ends = {one: end + source.randrange(2 * most) * source.randint(0, 1) for one, end in ends.items()}
+            ends = {
+                partition: end + source.randrange(2 * most) * source.randint(0, 1) for partition, end in ends.items()
+            }
 
 
 def test_an_end_behind_the_start_stays_at_the_start() -> None:
@@ -102,17 +106,17 @@ def test_an_end_behind_the_start_stays_at_the_start() -> None:
             st.integers(0, 500),
         ),
         max_size=6,
-        unique_by=lambda one: one[:2],
+        unique_by=lambda entry: entry[:2],
     ),
     st.one_of(st.none(), st.integers(1, 40)),
 )
 def test_a_split_covers_every_offset_once(whole: list[Range], wanted: int | None) -> None:
     cut = ranges.split(whole, wanted)
-    covered = [(one.topic, one.partition, at) for one in cut for at in range(one.start, one.end)]
+    covered = [(part.topic, part.partition, at) for part in cut for at in range(part.start, part.end)]
     assert sorted(covered) == sorted(
-        (one.topic, one.partition, at) for one in whole for at in range(one.start, one.end)
+        (part.topic, part.partition, at) for part in whole for at in range(part.start, part.end)
     )
-    assert all(one.end > one.start for one in cut)
+    assert all(part.end > part.start for part in cut)
     assert ranges.split(list(reversed(whole)), wanted) == cut  # the order they come in does not matter
 
 
@@ -132,13 +136,13 @@ def test_a_split_covers_every_offset_once(whole: list[Range], wanted: int | None
 def test_ranges_are_cut_as_sparks_own(sizes: list[int], least: int, cut: list[list[int]]) -> None:
     whole = [Range("a", number, 7, 7 + size) for number, size in enumerate(sizes)]
     parts = ranges.split(whole, least)
-    found = [[one.end - one.start for one in parts if one.partition == number] for number in range(len(sizes))]
+    found = [[part.end - part.start for part in parts if part.partition == number] for number in range(len(sizes))]
     assert found == cut
 
 
 def test_long_ranges_are_cut_and_short_ones_are_not() -> None:
     cut = ranges.split([Range("a", 0, 0, 900), Range("a", 1, 0, 100)], 10)
-    assert [(one.partition, one.end - one.start) for one in cut] == [(0, 100)] * 9 + [(1, 100)]
+    assert [(part.partition, part.end - part.start) for part in cut] == [(0, 100)] * 9 + [(1, 100)]
 
 
 def test_offsets_as_json_have_one_order() -> None:

@@ -75,8 +75,8 @@ def test_each_plan_that_was_taken_back_is_kept(tmp_path: Path) -> None:
     for number in range(3):
         (folder / "7").write_text(f"plan {number}")
         (folder / ".7.crc").write_text("sum")
-        kept = checkpoint.take_back(tmp_path, 7)
-        assert kept.read_text() == f"plan {number}"
+        replaced = checkpoint.take_back(tmp_path, 7)
+        assert replaced.read_text() == f"plan {number}"
         assert not (folder / "7").exists() and not (folder / ".7.crc").exists()
     assert sorted(path.name for path in folder.iterdir()) == [".7.replaced", ".7.replaced-2", ".7.replaced-3"]
     with pytest.raises(FileNotFoundError):

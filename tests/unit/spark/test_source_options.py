@@ -66,14 +66,14 @@ def test_all_documented_options_are_taken_at_once(way: str, stream: bool, caplog
     given = {name: value for name, value in DOCUMENTED.items() if name not in WAYS or name == way}
     if stream:
         given = {name: value for name, value in given.items() if not name.startswith("ending")}
-    made = SourceOptions.parse(lowered(**given), stream=stream)
-    assert (made.way, made.wanted) == (way, DOCUMENTED[way])
-    assert made.starting == ("startingTimestamp", "1000", True)
-    assert made.ending == (("endingOffsets", "latest", False) if stream else ("endingTimestamp", "1000", True))
-    assert (made.max_rows, made.min_rows, made.max_delay_ms) == (1000, 10, 900_000)
-    assert (made.min_partitions, made.max_records, made.fail_on_data_loss) == (4, 100, False)
-    assert (made.poll_timeout_ms, made.retries, made.retry_interval_ms) == (60_000, 5, 20)
-    assert (made.unmatched_start_is_latest, made.group, made.committed) == (True, None, True)
+    options = SourceOptions.parse(lowered(**given), stream=stream)
+    assert (options.way, options.wanted) == (way, DOCUMENTED[way])
+    assert options.starting == ("startingTimestamp", "1000", True)
+    assert options.ending == (("endingOffsets", "latest", False) if stream else ("endingTimestamp", "1000", True))
+    assert (options.max_rows, options.min_rows, options.max_delay_ms) == (1000, 10, 900_000)
+    assert (options.min_partitions, options.max_records, options.fail_on_data_loss) == (4, 100, False)
+    assert (options.poll_timeout_ms, options.retries, options.retry_interval_ms) == (60_000, 5, 20)
+    assert (options.unmatched_start_is_latest, options.group, options.committed) == (True, None, True)
     log_notes()
     assert "groupIdPrefix has no effect" in caplog.text
     assert ("maxOffsetsPerTrigger is for streams" in caplog.text) is not stream
@@ -194,7 +194,7 @@ NEEDED = "exactly one of the options subscribe, subscribePattern and assign is n
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (
             {"subscrbe": "t", "kafka.bootstrap.servers": "h:1"},
@@ -211,8 +211,8 @@ NEEDED = "exactly one of the options subscribe, subscribePattern and assign is n
         ({"subscribe": "t", "columns": "key"}, "option kafka.bootstrap.servers is missing"),
     ],
 )
-def test_a_required_option_that_is_misspelt_is_named(options: dict[str, str], told: str) -> None:
+def test_a_required_option_that_is_misspelt_is_named(options: dict[str, str], message: str) -> None:
     """Spark shows the exception. Notes are in the log, which the user sees later or not at all."""
     with pytest.raises(ConfigurationError) as refused:
         SourceOptions.parse(options, stream=True)
-    assert str(refused.value) == told
+    assert str(refused.value) == message

@@ -70,9 +70,9 @@ def test_spark_starts_as_by_itself_where_no_home_can_be_made(tmp_path: Path, mon
         with spark_home.unpacked(environ):
             assert environ == {}
     for name in ("pyspark", "py4j"):  # a PySpark that is not laid out as pip does it
-        made = tmp_path / "other" / name / "__init__.py"
-        made.parent.mkdir(parents=True)
-        made.touch()
+        module_file = tmp_path / "other" / name / "__init__.py"
+        module_file.parent.mkdir(parents=True)
+        module_file.touch()
     monkeypatch.syspath_prepend(tmp_path / "other")
     monkeypatch.delitem(sys.modules, "pyspark")
     monkeypatch.delitem(sys.modules, "py4j", raising=False)

@@ -79,9 +79,13 @@ class Stream:
             self.rows += len(self.broker.committed)
             self.broker.committed.clear()
         last = self.broker.last_decisions()
-        size = sum(len(encode_key(one.sink, one.query_id)) + len(encode_value(one)) for one in last)
+        size = sum(len(encode_key(decision.sink, decision.query_id)) + len(encode_value(decision)) for decision in last)
         return State(
-            len(self.broker.txns), len(last), size, sum(len(one.winners) for one in last), len(self.broker.ongoing())
+            len(self.broker.txns),
+            len(last),
+            size,
+            sum(len(decision.winners) for decision in last),
+            len(self.broker.ongoing()),
         )
 
     def _once(self, faults: Faults) -> None:

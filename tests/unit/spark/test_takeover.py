@@ -29,8 +29,8 @@ def test_only_whole_ids_of_the_prefix_are_taken(prefix: str, name: str, wanted: 
 def test_the_checkpoint_divides_and_numbers_are_numbers() -> None:
     ids = ["a-0-10", "a-1-9", "a-0-9", "a-0-2", "b-0-1", "a-10-9"]
     commit, abort = judge("a", ids, 9)
-    assert [one.transactional_id for one in commit] == ["a-0-2", "a-0-9", "a-1-9", "a-10-9"]
-    assert [one.transactional_id for one in abort] == ["a-0-10"]
+    assert [transaction.transactional_id for transaction in commit] == ["a-0-2", "a-0-9", "a-1-9", "a-10-9"]
+    assert [transaction.transactional_id for transaction in abort] == ["a-0-10"]
     assert judge("a", ids, 1)[0] == []
 
 

@@ -71,12 +71,12 @@ class Cluster(RealCluster):
         return {}
 
     async def list_offsets(self, wanted: dict[Any, int], **_: Any) -> Any:
-        return {one: SimpleNamespace(offset=1 if at == -1 else 0) for one, at in wanted.items()}
+        return {partition: SimpleNamespace(offset=1 if at == -1 else 0) for partition, at in wanted.items()}
 
 
 def answered(records: bytes, partition: int = 0, code: int = 0) -> bytes:
-    one = FetchPartitionResult(partition=partition, error_code=code, records=memoryview(records))
-    return b"".join(fetch_wire.encode_response(FetchResponse(topics=[FetchTopicResult("t", None, [one])]), 12))
+    result = FetchPartitionResult(partition=partition, error_code=code, records=memoryview(records))
+    return b"".join(fetch_wire.encode_response(FetchResponse(topics=[FetchTopicResult("t", None, [result])]), 12))
 
 
 def flipped(data: bytes, at: int) -> bytes:

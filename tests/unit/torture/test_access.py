@@ -30,14 +30,14 @@ def test_tls_ends_at_the_proxy_unless_it_has_a_certificate(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("access", "told"),
+    ("access", "message"),
     [
         (Access("kafka:9092", {}, "proxy.pem"), "has no use without TLS"),
         (Access("kafka:9093", {"security.protocol": "SSL"}, "no-such.pem"), "--proxy-certificate no-such.pem: "),
     ],
 )
-def test_a_certificate_that_is_of_no_use_is_told(access: Access, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_certificate_that_is_of_no_use_is_told(access: Access, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         access.tls_of_proxy()
 
 
@@ -62,18 +62,18 @@ def test_librdkafka_gets_the_same_by_its_own_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         ("security.protocol=SASL_PLAINTEXT\nsasl.username=alice\n", "sasl_password"),
         ("security.protocol=SSL\n", "has SASL_PLAINTEXT with PLAIN or SCRAM, not SSL"),
     ],
 )
 def test_a_properties_file_that_cannot_be_is_told_before_anything_starts(
-    lines: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lines: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "client.properties"
     file.write_text(lines)
     with pytest.raises(SystemExit) as ended:
         main(["torture", "--start", "fencepost", "--command-config", str(file)])
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

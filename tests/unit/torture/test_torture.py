@@ -105,7 +105,7 @@ def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--client", "sarama"], "'sarama' is not one of"),
         (["--faults", "kill-moon"], "'kill-moon' is not one of"),
@@ -113,11 +113,11 @@ def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
         ([], "is needed, unless"),
     ],
 )
-def test_wrong_options_are_named(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["torture", *arguments, *(["--start", "fencepost"] if arguments else [])])
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -139,8 +139,10 @@ def test_a_broker_that_hides_what_was_aborted_is_found(tmp_path: Path, monkeypat
             )
             Torture(options, lambda line: None).run(tmp_path / "history.json")
         history = loaded(tmp_path / "history.json")
-        aborted = [one for one in history.transactions.values() if one.outcome is Outcome.ABORTED]
-        if any(send.ok for one in aborted for send in one.sends):
+        aborted = [
+            transaction for transaction in history.transactions.values() if transaction.outcome is Outcome.ABORTED
+        ]
+        if any(send.ok for transaction in aborted for send in transaction.sends):
             break
     verdict = judge(history, 1)
     assert "aborted_read" in verdict.counts

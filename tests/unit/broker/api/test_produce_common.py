@@ -180,12 +180,12 @@ def test_the_native_module_leaves_an_unsound_batch_to_the_general_path(native: R
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_another_form_is_left_to_the_general_codec(read: Read, version: int) -> None:
-    one = partition(version, "t", 0, records(1))
+    entry = partition(version, "t", 0, records(1))
     assert read(memoryview(framed(version, ProduceRequest(None, 1, 1, [])))) is None
     if version >= 9:
-        tagged = framed(version, ProduceRequest(None, 1, 1, [one]))[:-1] + b"\x01\x09\x00"
+        tagged = framed(version, ProduceRequest(None, 1, 1, [entry]))[:-1] + b"\x01\x09\x00"
         assert read(memoryview(tagged)) is None
-    other_api = b"\x00\x01" + framed(version, ProduceRequest(None, 1, 1, [one]))[2:]
+    other_api = b"\x00\x01" + framed(version, ProduceRequest(None, 1, 1, [entry]))[2:]
     assert not is_native() or read(memoryview(other_api)) is None
 
 

@@ -188,7 +188,7 @@ def test_what_becomes_of_records_is_counted(broker: Broker, caplog: pytest.LogCa
     assert {name: seen.counters[name] for name in wanted} == wanted
     shown = {name: seen.gauges[name] for name in ("share_partitions", "share_sessions", "share_records_locked")}
     assert shown == {"share_partitions": 1, "share_sessions": 1, "share_records_locked": 0}
-    assert [one.message for one in caplog.records if "gives up offset 3 of jobs-0" in one.message]
+    assert [record.message for record in caplog.records if "gives up offset 3 of jobs-0" in record.message]
 
 
 def test_a_connection_that_is_gone_gives_its_records_back(broker: Broker) -> None:

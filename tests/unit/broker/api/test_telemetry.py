@@ -97,7 +97,7 @@ def counted(driver: BrokerDriver, name: str) -> int:
 
 def telemetry_apis(driver: BrokerDriver) -> set[int]:
     request = ApiVersionsRequest(client_software_name="driver", client_software_version="1.0")
-    return {one.api_key for one in driver.ask(request, 3).api_keys} & {71, 72}
+    return {api.api_key for api in driver.ask(request, 3).api_keys} & {71, 72}
 
 
 def test_the_apis_are_listed_while_there_is_a_subscription() -> None:

@@ -35,11 +35,11 @@ class Cost(NamedTuple):
     start_bytes: int  # of memory, of a broker that has just started
 
 
-def transact(driver: BrokerDriver, name: str, value: bytes, *, kept: bool) -> None:
+def transact(driver: BrokerDriver, name: str, value: bytes, *, keep: bool) -> None:
     code, *pair = init(driver, name)
     assert code == ErrorCode.NONE
     write(driver, name, (pair[0], pair[1]), value)
-    if kept:
+    if keep:
         code, *pair = init(driver, name, keep_prepared_txn=True)
         assert code == ErrorCode.NONE
     assert end(driver, name, (pair[0], pair[1])) == ErrorCode.NONE
@@ -48,8 +48,8 @@ def transact(driver: BrokerDriver, name: str, value: bytes, *, kept: bool) -> No
 def play(driver: BrokerDriver, number: int, reused: bool) -> None:
     for task in range(TASKS):
         turn = number % 2 if reused else number
-        transact(driver, f"{SINK}/{turn * TASKS + task:032x}", b"row", kept=True)
-    transact(driver, SINK, b"decision", kept=False)
+        transact(driver, f"{SINK}/{turn * TASKS + task:032x}", b"row", keep=True)
+    transact(driver, SINK, b"decision", keep=False)
     driver.pass_time(1000)
 
 

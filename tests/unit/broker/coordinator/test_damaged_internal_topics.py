@@ -65,9 +65,9 @@ def prepare(driver: BrokerDriver, name: str) -> tuple[int, int]:
     """A two-phase transaction with one record, prepared; returns the pair that may end it."""
     _, *pair = init(driver, name, enable2_pc=True)
     write(driver, name, (pair[0], pair[1]), b"PREPARED")
-    code, *kept = init(driver, name, enable2_pc=True, keep_prepared_txn=True)
+    code, *next_pair = init(driver, name, enable2_pc=True, keep_prepared_txn=True)
     assert code == ErrorCode.NONE
-    return kept[0], kept[1]
+    return next_pair[0], next_pair[1]
 
 
 def committed(driver: BrokerDriver) -> bytes:

@@ -59,11 +59,11 @@ def transaction(name: str, state: TxnState, used_ms: int, rng: random.Random) ->
 def test_a_packed_state_comes_back() -> None:
     rng = random.Random(1)
     idle = IdleIds()
-    made = [transaction(f"id-{n}", rng.choice(sorted(IDLE)), n, rng) for n in range(500)]
-    for each in made:
+    transactions = [transaction(f"id-{n}", rng.choice(sorted(IDLE)), n, rng) for n in range(500)]
+    for each in transactions:
         idle.put(each.transactional_id, pack(each))
-    assert list(idle) == made
-    assert [idle.get(each.transactional_id) for each in made] == made
+    assert list(idle) == transactions
+    assert [idle.get(each.transactional_id) for each in transactions] == transactions
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -169,9 +169,9 @@ def test_an_idle_id_is_a_name_and_few_bytes() -> None:
 def test_a_snapshot_comes_back_and_damage_is_found() -> None:
     rng = random.Random(2)
     idle = [(f"idé-{n}", pack(transaction("", TxnState.EMPTY, n, rng))) for n in range(3)]
-    made = snapshot.IdsSnapshot(77, idle, [(b"key", b"value"), (b"", b"")])
-    data = snapshot.encode(3, 5, made)
-    assert snapshot.decode(data, 3) == (5, made)
+    ids_snapshot = snapshot.IdsSnapshot(77, idle, [(b"key", b"value"), (b"", b"")])
+    data = snapshot.encode(3, 5, ids_snapshot)
+    assert snapshot.decode(data, 3) == (5, ids_snapshot)
     with pytest.raises(snapshot.CorruptTransactionSnapshot, match="of partition 3"):
         snapshot.decode(data, 4)
     assert len(idle[0][1]) == PACKED_BYTES
@@ -310,9 +310,9 @@ def test_a_snapshot_of_another_partition_is_not_believed(caplog: pytest.LogCaptu
     names = [f"id-{number}" for number in range(10)]
     before = described(driver, names)
     driver.core.close()
-    (one, first), (other, second) = snapshots(driver.disk).items()
-    driver.disk.write_atomic(one, second)
-    driver.disk.write_atomic(other, first)
+    (first_path, first), (second_path, second) = snapshots(driver.disk).items()
+    driver.disk.write_atomic(first_path, second)
+    driver.disk.write_atomic(second_path, first)
     driver = BrokerDriver(config, driver.disk)
     assert caplog.text.count("it is of partition") == 2
     assert described(driver, names) == before

@@ -48,9 +48,9 @@ def names(driver: BrokerDriver, connection: int = 1) -> list[str]:
 
 @pytest.fixture
 def driver() -> BrokerDriver:
-    made = BrokerDriver()
-    made.auto_write = False
-    return made
+    new_driver = BrokerDriver()
+    new_driver.auto_write = False
+    return new_driver
 
 
 def test_a_topic_is_answered_and_there_when_it_is_written_down(driver: BrokerDriver) -> None:
@@ -114,9 +114,9 @@ def test_a_client_that_goes_away_leaves_its_change(driver: BrokerDriver) -> None
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_power_loss_before_the_write_takes_an_unanswered_change(driver: BrokerDriver, seed: int) -> None:
-    kept = driver.send(creation("kept"), 7)
+    creation_token = driver.send(creation("kept"), 7)
     driver.write()
-    assert driver.answer(kept).topics[0].error_code == 0
+    assert driver.answer(creation_token).topics[0].error_code == 0
     driver.send(DeleteTopicsRequest(topics=[DeleteTopicState(name="kept")], timeout_ms=1000), 6)
     driver.crash(seed)
     driver.start()

@@ -200,13 +200,13 @@ def test_the_reserve_is_given_up_for_small_files(
     caplog.set_level("INFO", logger="fencepost.broker.files")
     files = SystemFiles(str(tmp_path))
     files.reserve()
-    kept = tmp_path / "reserve.fencepost"
-    assert kept.stat().st_size >= 1 << 20
+    reserve = tmp_path / "reserve.fencepost"
+    assert reserve.stat().st_size >= 1 << 20
     replace, attempts = SystemFiles._replace, []
 
     def full_at_first(self: SystemFiles, path: str, data: bytes) -> None:
-        attempts.append(kept.exists())
-        if kept.exists():
+        attempts.append(reserve.exists())
+        if reserve.exists():
             raise OSError(errno.ENOSPC, "full")
         replace(self, path, data)
 
@@ -216,7 +216,7 @@ def test_the_reserve_is_given_up_for_small_files(
     assert (tmp_path / "a").read_bytes() == b"1"
     for _ in range(2):
         files.reserve()
-        assert kept.exists()
+        assert reserve.exists()
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("ERROR", "the disk is full (FP104); the room that was kept for small files is used"),
         ("INFO", "the disk has room again; some of it is kept for small files"),

@@ -29,10 +29,10 @@ def _directory(path: Path) -> None:
 
 
 def _socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as made:
+    with socket.socket(socket.AF_UNIX) as sock:
         descriptor = os.open(path.parent, os.O_RDONLY)  # a socket's path has at most 107 bytes
         try:
-            made.bind(f"/proc/self/fd/{descriptor}/{path.name}")
+            sock.bind(f"/proc/self/fd/{descriptor}/{path.name}")
         finally:
             os.close(descriptor)
 

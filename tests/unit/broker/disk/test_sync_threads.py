@@ -33,9 +33,9 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def files() -> list[File]:
     disk = MemoryDisk()
     disk.makedirs("t-0")
-    made = [disk.open(f"t-0/{number}") for number in range(10)]
+    opened_files = [disk.open(f"t-0/{number}") for number in range(10)]
     disk.fail_next_sync(OSError(errno.EIO, "input/output error"))
-    return list(made)
+    return list(opened_files)
 
 
 def test_at_the_programs_end_everything_is_done_at_once(refusing: Callable[[str], None]) -> None:

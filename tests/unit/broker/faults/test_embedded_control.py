@@ -30,8 +30,8 @@ def broker() -> Iterator[fencepost.Broker]:
 
 @pytest.fixture
 def admin(broker: fencepost.Broker) -> Iterator[fencepost.Admin]:
-    with fencepost.Admin(broker.bootstrap_servers) as made:
-        yield made
+    with fencepost.Admin(broker.bootstrap_servers) as client:
+        yield client
 
 
 def test_a_transaction_times_out_when_its_time_has_passed(broker: fencepost.Broker, admin: fencepost.Admin) -> None:
@@ -61,11 +61,11 @@ def test_a_transactional_id_and_a_group_s_offsets_expire(broker: fencepost.Broke
         consumer.assign([("t", 0)])
         assert consumer.poll(30_000)
         consumer.commit()
-    one = fencepost.TopicPartition("t", 0)
-    assert admin.group_offsets("g", [one])[one] is not None
+    partition = fencepost.TopicPartition("t", 0)
+    assert admin.group_offsets("g", [partition])[partition] is not None
     broker.clock.advance(8 * DAY_S)
     assert admin.describe_transactions(["x"])[0].error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-    assert not admin.group_offsets("g", [one]).get(one)
+    assert not admin.group_offsets("g", [partition]).get(partition)
 
 
 def test_a_member_that_is_silent_loses_its_group(broker: fencepost.Broker, admin: fencepost.Admin) -> None:

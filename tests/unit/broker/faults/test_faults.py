@@ -78,16 +78,16 @@ def test_a_disk_that_fails_says_so_and_is_well_again() -> None:
     files = FaultyFiles(MemoryDisk(), table, slept.append)
     files.makedirs("a-0")
     files.makedirs("b-0")
-    one, other = files.open("a-0/log"), files.open("b-0/log")
+    first, second = files.open("a-0/log"), files.open("b-0/log")
     table.add(DiskFault(operation=DiskOperation.WRITE, error=errno.ENOSPC, path="a-0/"))
-    other.append(b"x")
+    second.append(b"x")
     with pytest.raises(OSError, match="ENOSPC") as raised:
-        one.append(b"x")
+        first.append(b"x")
     assert raised.value.errno == errno.ENOSPC
-    one.append(b"y")
-    assert one.read(0, 9) == b"y"
+    first.append(b"y")
+    assert first.read(0, 9) == b"y"
     table.add(DiskFault(operation=DiskOperation.SYNC, delay_s=3.0))
-    one.sync()
+    first.sync()
     assert slept == [3.0]
 
 
@@ -169,14 +169,14 @@ def test_the_topics_of_a_request_are_found_by_name_and_by_id() -> None:
 
 @pytest.fixture
 def driver() -> BrokerDriver:
-    made = BrokerDriver()
-    made.ask(
+    new_driver = BrokerDriver()
+    new_driver.ask(
         create_topics.CreateTopicsRequest(
             topics=[create_topics.CreatableTopic(name="t", num_partitions=1, replication_factor=1)]
         ),
         7,
     )
-    return made
+    return new_driver
 
 
 def table_of(driver: BrokerDriver) -> FaultTable:

@@ -27,8 +27,8 @@ def disk() -> MemoryDisk:
         if number % 3:
             answer = log.append(batch(value, timestamp=now), now)
         else:
-            made = batch(value, producer_id=7, epoch=number, sequence=0, transactional=True, timestamp=now)
-            answer = log.append(made, now)
+            data = batch(value, producer_id=7, epoch=number, sequence=0, transactional=True, timestamp=now)
+            answer = log.append(data, now)
             log.append_marker(7, number, bool(number % 2), 0, now, transaction_version=0)
         assert isinstance(answer, Appended)
         if number == 0:
@@ -180,8 +180,8 @@ def damage(disk: MemoryDisk, path: str, rng: random.Random) -> None:
     if kind == "flipped":
         disk.flip_bit(path, rng.randrange(size), rng.randrange(8))
     else:
-        kept = disk.read_bytes(path)[: rng.randrange(size) if kind == "truncated" else 0]
-        disk.write_atomic(path, bytes(size) if kind == "zeros" else kept)
+        prefix = disk.read_bytes(path)[: rng.randrange(size) if kind == "truncated" else 0]
+        disk.write_atomic(path, bytes(size) if kind == "zeros" else prefix)
 
 
 def test_damage_after_damage_brings_no_aborted_record_back() -> None:
@@ -195,9 +195,9 @@ def test_damage_after_damage_brings_no_aborted_record_back() -> None:
         for life in range(5):
             for _ in range(rng.randrange(4)):
                 epoch += 1
-                made = batch(b"x", producer_id=7, epoch=epoch, sequence=0, transactional=True)
+                data = batch(b"x", producer_id=7, epoch=epoch, sequence=0, transactional=True)
                 begin = log.log_end_offset
-                assert isinstance(log.append(made, START), Appended)
+                assert isinstance(log.append(data, START), Appended)
                 is_commit = rng.random() < 0.3
                 log.append_marker(7, epoch, is_commit, 0, START, transaction_version=0)
                 if not is_commit:

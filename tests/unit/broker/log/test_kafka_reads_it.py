@@ -43,8 +43,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = LogConfig(segment_bytes=12_000, index_interval_bytes=500, message_timestamp_after_max_ms=2**62)
     log = PartitionLog.open(SystemFiles(str(root)), "topic-0", config, 0, topic_id=TOPIC_ID)
 
-    def add(made: bytes) -> None:
-        assert isinstance(log.append(made, 0), Appended)
+    def add(data: bytes) -> None:
+        assert isinstance(log.append(data, 0), Appended)
         for file in log.unsynced():  # a log's only segment grows until its first sync
             file.sync()
         log.mark_synced(log.log_end_offset)
@@ -141,8 +141,8 @@ def compacted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tupl
     for n in range(120):
         keys = [b"k%d" % (n * i % 11) for i in range(1, 5)]
         values = [None if n % 17 == 16 else b"value %d" % n * 9] * 4
-        made = keyed(*zip(keys, values, strict=True), timestamp=1_000 + n, compression=codecs[n % 5])
-        answer = log.append(made, 0)
+        data = keyed(*zip(keys, values, strict=True), timestamp=1_000 + n, compression=codecs[n % 5])
+        answer = log.append(data, 0)
         assert isinstance(answer, Appended)
         last |= {key: answer.base_offset + i for i, key in enumerate(keys)}
         if n % 10 == 3:

@@ -126,8 +126,8 @@ def test_aborted_transactions_are_listed_by_first_offset_over_segments_and_after
     log = opened(SMALL, disk)
 
     def write(pid: int, sequence: int) -> None:
-        made = batch(b"x" * 40, producer_id=pid, epoch=0, sequence=sequence, transactional=True)
-        assert isinstance(log.append(made, NOW), Appended)
+        data = batch(b"x" * 40, producer_id=pid, epoch=0, sequence=sequence, transactional=True)
+        assert isinstance(log.append(data, NOW), Appended)
 
     write(1, 0)  # 0: ends last
     write(2, 0)  # 1
@@ -190,16 +190,16 @@ def test_reads_begin_at_the_batch_of_the_offset_and_hold_whole_batches() -> None
 
 def test_a_transaction_is_fenced_from_the_answer_to_its_end_until_its_marker() -> None:
     log = opened()
-    one = batch(b"x", producer_id=5, epoch=0, sequence=0, transactional=True)
-    two = batch(b"x", producer_id=5, epoch=0, sequence=1, transactional=True)
-    log.append(one, NOW)
+    first = batch(b"x", producer_id=5, epoch=0, sequence=0, transactional=True)
+    second = batch(b"x", producer_id=5, epoch=0, sequence=1, transactional=True)
+    log.append(first, NOW)
     log.fence(5, 1)
-    late = log.append(two, NOW)
+    late = log.append(second, NOW)
     assert isinstance(late, Rejected) and (late.error_code, late.log_start_offset) == (47, -1)
     assert log.last_stable_offset == 0
     log.append_marker(5, 1, True, 0, NOW)
     assert dict(log.producers.fences) == {}
-    assert isinstance(log.append(two, NOW), Rejected)
+    assert isinstance(log.append(second, NOW), Rejected)
     nxt = batch(b"x", producer_id=5, epoch=1, sequence=0, transactional=True)
     assert isinstance(log.append(nxt, NOW), Appended)
     again = log.append_marker(5, 1, True, 0, NOW)  # the first marker, late
@@ -369,7 +369,7 @@ def test_timestamps_inside_a_compressed_batch() -> None:
     zlib = pytest.importorskip("zlib")
     section = records_section([b"a", b"b", b"c"], [100, 300, 200])
     packed = zlib.compressobj(wbits=31)
-    made = seal(
+    sealed = seal(
         packed.compress(section) + packed.flush(),
         record_count=3,
         base_timestamp=100,
@@ -377,7 +377,7 @@ def test_timestamps_inside_a_compressed_batch() -> None:
         compression="gzip",
     )
     log = opened()
-    log.append(bytes(made), NOW)
+    log.append(bytes(sealed), NOW)
     assert [log.offset_for_timestamp(t) for t in (0, 150, 300, 301)] == [(100, 0), (300, 1), (300, 1), None]
     assert log.offset_of_max_timestamp() == (300, 1)
 

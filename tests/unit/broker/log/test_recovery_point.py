@@ -306,8 +306,8 @@ def test_random_damage_after_random_crashes(seed: int) -> None:
         world.open()
         reported |= {o for each in world.log.report.damaged for o in range(each.first_offset, each.next_offset)}
         assert world.log.log_end_offset >= point_was
-        kept = set(world.readable())
-        gone = {offset for offset in range(0, min(promised, point_was), 2) if offset not in kept}
+        readable_offsets = set(world.readable())
+        gone = {offset for offset in range(0, min(promised, point_was), 2) if offset not in readable_offsets}
         for offset in gone - reported:  # below a snapshot nothing is scanned: told when it is read
             assert world.log.read(offset, 1).error_code == 2
         promised = world.log.log_end_offset

@@ -64,9 +64,9 @@ def status(port: int, path: str) -> int:
 
 
 def opened(port: int, sent: bytes = b"") -> socket.socket:
-    made = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
-    made.sendall(sent)
-    return made
+    sock = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+    sock.sendall(sent)
+    return sock
 
 
 def test_open_connections_that_ask_nothing_give_way() -> None:

@@ -34,7 +34,7 @@ SERVED = {
 }
 
 
-def strangers(dashboard: str) -> list[str]:
+def unserved_names(dashboard: str) -> list[str]:
     """Names in the dashboard's questions that are not served; a panel that asks nothing."""
     panels = json.loads(dashboard)["panels"]
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
@@ -46,9 +46,9 @@ def strangers(dashboard: str) -> list[str]:
 def test_the_dashboard_asks_for_what_is_served() -> None:
     dashboard = (ROOT / "docs" / "grafana.json").read_text()
     assert dashboard.count("fencepost_broker_") > 30
-    assert strangers(dashboard) == []
+    assert unserved_names(dashboard) == []
     planted = dashboard.replace("fencepost_broker_markers_pending", "fencepost_broker_markers")
-    assert strangers(planted) == ["fencepost_broker_markers"]
+    assert unserved_names(planted) == ["fencepost_broker_markers"]
 
 
 def filled() -> Snapshot:

@@ -22,8 +22,8 @@ from fencepost.small_files import MOST_BYTES
 def test_a_file_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
     """As /dev/zero would be; here it ends behind what is read of it."""
     file = tmp_path / "keys.json"
-    with open(file, "wb") as made:
-        made.truncate(MOST_BYTES + 1)
+    with open(file, "wb") as stream:
+        stream.truncate(MOST_BYTES + 1)
     with pytest.raises(InvalidSetting, match=f"keys.json: it has more than {MOST_BYTES} bytes"):
         KeySource(file.as_uri(), 60_000, Keys()).start()
 
@@ -37,13 +37,13 @@ def dripping(before: bytes, drop: bytes) -> Iterator[str]:
     def serve() -> None:
         while not is_over.is_set():
             try:
-                made, _ = listening.accept()
+                connection, _ = listening.accept()
             except OSError:
                 return
-            with made, contextlib.suppress(OSError):
-                made.sendall(before)
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(before)
                 while not is_over.wait(0.01):
-                    made.sendall(drop)
+                    connection.sendall(drop)
 
     thread = threading.Thread(target=serve)
     thread.start()

@@ -46,7 +46,7 @@ def native() -> Iterator[None]:
         yield
 
 
-def made() -> Streams:
+def new_streams() -> Streams:
     return chosen.native.Streams(HIGH, list(OTHER_PROTOCOLS))
 
 
@@ -86,7 +86,7 @@ def test_frames_are_cut_as_by_the_receiver() -> None:
         sizes = [random.choice((0, 1, 3, 100, 65_000, 65_532, 65_536, 70_000, 300_000)) for _ in range(8)]
         bodies = [random.randbytes(size) for size in sizes]
         data = framed(*bodies)
-        streams, receiver = made(), Receiver(LARGEST, None, OTHER_PROTOCOLS)
+        streams, receiver = new_streams(), Receiver(LARGEST, None, OTHER_PROTOCOLS)
         stream, client = connected(streams)
         frames: list[bytes] = []
         expected: list[bytes] = []
@@ -117,7 +117,7 @@ def test_frames_are_cut_as_by_the_receiver() -> None:
     ids=["negative", "too large", "TLS"],
 )
 def test_a_refused_size_is_told_as_by_the_receiver(prefix: bytes, most: int) -> None:
-    streams = made()
+    streams = new_streams()
     stream, client = connected(streams, most=most)
     with client:
         client.sendall(framed(b"before") + prefix if most == LARGEST else prefix)
@@ -132,7 +132,7 @@ def test_a_refused_size_is_told_as_by_the_receiver(prefix: bytes, most: int) -> 
 
 
 def test_an_announced_size_costs_no_memory_before_its_bytes_come() -> None:
-    streams = made()
+    streams = new_streams()
     stream, client = connected(streams, most=2**31 - 1)
     with client:
         client.sendall(struct.pack(">i", 2**30) + b"x")
@@ -145,7 +145,7 @@ def test_an_announced_size_costs_no_memory_before_its_bytes_come() -> None:
 
 def test_the_memory_of_a_frame_grows_only_when_asked() -> None:
     """So a limit over all connections holds, however much has arrived on however many of them."""
-    streams = made()
+    streams = new_streams()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
         client = socket.create_connection(listener.getsockname())
@@ -180,7 +180,7 @@ def test_the_memory_of_a_frame_grows_only_when_asked() -> None:
 
 def test_many_small_frames_come_in_several_turns() -> None:
     """A frame of two bytes takes much more memory than its bytes."""
-    streams = made()
+    streams = new_streams()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, HIGH)
         client = socket.create_connection(listener.getsockname())
@@ -199,7 +199,7 @@ def test_many_small_frames_come_in_several_turns() -> None:
 
 
 def test_a_connection_that_ends_is_told_after_its_frames_and_closed_once() -> None:
-    streams = made()
+    streams = new_streams()
     stream, client = connected(streams)
     with client:
         client.sendall(framed(b"last"))
@@ -215,7 +215,7 @@ def test_a_connection_that_ends_is_told_after_its_frames_and_closed_once() -> No
 
 
 def test_responses_that_are_not_read_wait_and_are_sent_before_the_end() -> None:
-    streams = made()
+    streams = new_streams()
     stream, client = connected(streams)
     pieces = [bytes([number]) * 300_000 for number in range(40)]
     with client:
@@ -248,7 +248,7 @@ def received(client: socket.socket) -> bytes:
 
 
 def test_a_paused_connection_is_not_read() -> None:
-    streams = made()
+    streams = new_streams()
     stream, client = connected(streams)
     with client:
         assert stream.is_reading()
@@ -265,7 +265,7 @@ def test_a_paused_connection_is_not_read() -> None:
 
 def test_a_failure_of_one_connection_loses_nothing_of_others() -> None:
     """The events of a turn are reported once. One connection has bytes to send that were released meanwhile."""
-    streams = made()
+    streams = new_streams()
     others = [connected(streams, number) for number in range(3)]
     broken, client = connected(streams, "broken")
     released = memoryview(bytes(HIGH))
@@ -274,8 +274,8 @@ def test_a_failure_of_one_connection_loses_nothing_of_others() -> None:
     broken.write(released)
     assert streams.ready() == []
     released.release()
-    for _, one in others:
-        one.sendall(framed(b"first"))
+    for _, peer in others:
+        peer.sendall(framed(b"first"))
     with client:
         while not select.select([], [broken.fileno()], [], 0)[1]:
             client.recv(HIGH)
@@ -293,10 +293,10 @@ def test_a_failure_of_one_connection_loses_nothing_of_others() -> None:
         number: [bytes(frame) for owner, some, _ in found if owner == number for frame in some] for number in range(3)
     }
     assert frames == {0: [b"first"], 1: [b"first"], 2: [b"first", b"second"]}
-    for stream, one in others:
+    for stream, peer in others:
         assert stream.failure is None
         stream.abort()
-        one.close()
+        peer.close()
 
 
 class Owner:
@@ -343,9 +343,9 @@ def test_a_turn_reads_the_clock_again_only_where_time_has_passed() -> None:
 
 
 def test_a_later_connection_never_gets_what_was_meant_for_an_earlier_one() -> None:
-    streams = made()
-    first, one = connected(streams, "first")
-    one.close()
+    streams = new_streams()
+    first, first_client = connected(streams, "first")
+    first_client.close()
     assert waited(streams)[-1][:1] == ("first",)
     first.abort()
     _, two = connected(streams, "second")
@@ -363,7 +363,7 @@ def test_no_descriptor_is_left() -> None:
         return len(list(Path("/proc/self/fd").iterdir())) if os.path.isdir("/proc/self/fd") else 0
 
     before = count()
-    streams = made()
+    streams = new_streams()
     for _ in range(50):
         stream, client = connected(streams)
         client.close()
@@ -377,7 +377,7 @@ def test_no_descriptor_is_left() -> None:
 
 def test_a_number_that_is_no_descriptor_is_refused() -> None:
     with pytest.raises(ValueError, match="-1"):
-        made().add(-1, "owner", LARGEST)
+        new_streams().add(-1, "owner", LARGEST)
 
 
 def test_a_connection_that_cannot_be_taken_over_leaves_nothing_behind(
@@ -405,11 +405,11 @@ def test_a_connection_that_cannot_be_taken_over_leaves_nothing_behind(
 
 def test_a_start_that_fails_closes_the_connections_that_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second listener's port is taken, after a client has connected to the first."""
-    open_one = ListeningSockets._open
+    original = ListeningSockets._open
     clients: list[socket.socket] = []
 
     async def opened(self: ListeningSockets, index: int, listener: Listener) -> None:
-        await open_one(self, index, listener)
+        await original(self, index, listener)
         if index == 0:
             clients.append(socket.create_connection(("127.0.0.1", listener.port), timeout=30))
             while not cast("BrokerServer", self._server)._clients:  # noqa: ASYNC110 - nothing tells of it

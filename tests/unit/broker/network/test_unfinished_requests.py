@@ -120,14 +120,14 @@ def broker() -> Iterator[Broker]:
 def half_requests(broker: Broker, stack: ExitStack, count: int) -> list[socket.socket]:
     """Connections that each announce a request of 4 MB and send a byte less, as far as the broker reads it."""
     host, _, port = broker.bootstrap_servers.rpartition(":")
-    made = []
+    connections = []
     for _ in range(count):
-        one = stack.enter_context(socket.create_connection((host, int(port))))
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * MB)
-        one.setblocking(False)
-        one.send(struct.pack(">i", 4 * MB) + bytes(4 * MB - 1))
-        made.append(one)
-    return made
+        connection = stack.enter_context(socket.create_connection((host, int(port))))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * MB)
+        connection.setblocking(False)
+        connection.send(struct.pack(">i", 4 * MB) + bytes(4 * MB - 1))
+        connections.append(connection)
+    return connections
 
 
 def held(broker: Broker) -> float:
@@ -165,9 +165,9 @@ def stalled(broker: Broker) -> Iterator[None]:
         go_on.set()
 
 
-def sent(one: socket.socket) -> bool:
+def sent(connection: socket.socket) -> bool:
     """Return true if the kernel of the other side has everything."""
-    return struct.unpack("i", fcntl.ioctl(one, termios.TIOCOUTQ, bytes(4))) == (0,)
+    return struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4))) == (0,)
 
 
 def test_requests_that_need_more_memory_in_one_turn_get_it_while_there_is_some(broker: Broker) -> None:
@@ -177,14 +177,14 @@ def test_requests_that_need_more_memory_in_one_turn_get_it_while_there_is_some(b
     with ExitStack() as stack, RawClient(broker.bootstrap_servers) as client:
         client.create_topic("t", 1)
         connections = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(15)]
-        for one in connections:
-            one.sendall(struct.pack(">i", 4 * MB) + bytes(first - 1))
+        for connection in connections:
+            connection.sendall(struct.pack(">i", 4 * MB) + bytes(first - 1))
         while held(broker) < 15 * first or not all(map(sent, connections)):
             client.end_offset("t")
         assert held(broker) == 15 * first
         with stalled(broker):
-            for one in connections:
-                one.sendall(b"xx")
+            for connection in connections:
+                connection.sendall(b"xx")
             while not all(map(sent, connections)):
                 pass
         for _ in range(5):  # turns of the loop
@@ -202,14 +202,14 @@ def test_many_small_requests_count_with_all_memory_that_they_take(
     with ExitStack() as stack, RawClient(broker.bootstrap_servers) as client:
         client.create_topic("t", 1)
         connections = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(10)]
-        for one in connections:
-            one.sendall(waiting_fetch("t"))
+        for connection in connections:
+            connection.sendall(waiting_fetch("t"))
         client.end_offset("t")
         tracemalloc.start()
         stack.callback(tracemalloc.stop)
         with stalled(broker):
-            for one in connections:
-                one.sendall(small)
+            for connection in connections:
+                connection.sendall(small)
             while not all(map(sent, connections)):
                 pass
             taken, _ = tracemalloc.get_traced_memory()

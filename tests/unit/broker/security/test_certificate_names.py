@@ -75,10 +75,10 @@ def test_a_name_is_written_as_java_writes_it(rows: list[Row], name: str) -> None
     assert subject_of(certificate(rows)) == name
 
 
-@pytest.mark.parametrize("kept", [0, 1, 30, 60])
-def test_bytes_that_are_no_certificate(kept: int) -> None:
+@pytest.mark.parametrize("length", [0, 1, 30, 60])
+def test_bytes_that_are_no_certificate(length: int) -> None:
     with pytest.raises(ValueError, match="not a certificate"):
-        subject_of(certificate([[(NameOID.COMMON_NAME, "alice")]])[:kept])
+        subject_of(certificate([[(NameOID.COMMON_NAME, "alice")]])[:length])
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_the_salt_of_nobody_is_like_anybody_s() -> None:
     before = [reported(loaded(disk), user) for user in users]
     assert [reported(loaded(disk), user) for user in users] == before
     assert len(set(before)) == len(users)
-    assert {len(one) for one in before} == {len(before[0])}
+    assert {len(salt) for salt in before} == {len(before[0])}
 
 
 def _shape(credentials: Credentials, user: str) -> tuple[int, str]:
@@ -135,19 +135,21 @@ def _shape(credentials: Credentials, user: str) -> tuple[int, str]:
 def test_who_does_not_exist_is_challenged_like_those_who_do() -> None:
     """librdkafka salts with 64 bytes, the commands with 32; iterations are the administrator's choice."""
     credentials = loaded(MemoryDisk())
-    strangers = [f"stranger-{number}" for number in range(400)]
-    assert {_shape(credentials, user) for user in [*strangers, "given"]} == {(32, "4096")}
+    unknown_users = [f"stranger-{number}" for number in range(400)]
+    assert {_shape(credentials, user) for user in [*unknown_users, "given"]} == {(32, "4096")}
     added = {("carol", 1): credential("a", 8192, bytes(64)), ("dave", 1): credential("b", 4096, bytes(64))}
     carry_out(credentials.alter([], added))
     assert _shape(credentials, "carol") == (64, "8192")
-    seen = Counter(_shape(credentials, user) for user in strangers)
+    seen = Counter(_shape(credentials, user) for user in unknown_users)
     assert set(seen) == {(32, "4096"), (64, "8192"), (64, "4096")}
     assert min(seen.values()) > 80, "a third of 400, about"
-    before = {user: _shape(credentials, user) for user in strangers}
+    before = {user: _shape(credentials, user) for user in unknown_users}
     carry_out(credentials.alter([], {(f"more-{number}", 1): credential("c", 4096, bytes(64)) for number in range(2)}))
-    assert sum(before[user] == _shape(credentials, user) for user in strangers) > 200, "few are challenged otherwise"
+    assert sum(before[user] == _shape(credentials, user) for user in unknown_users) > 200, (
+        "few are challenged otherwise"
+    )
     carry_out(credentials.alter([], {("eve", 2): credential("c", 16_000, bytes(16))}))
-    assert (16, "16000") not in {_shape(credentials, user) for user in strangers}, "eve has the other mechanism"
+    assert (16, "16000") not in {_shape(credentials, user) for user in unknown_users}, "eve has the other mechanism"
 
 
 def test_no_password_is_in_the_file() -> None:

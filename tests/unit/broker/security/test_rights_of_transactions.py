@@ -81,9 +81,9 @@ def test_who_may_write_to_the_id_decides_what_the_task_has_prepared(servers: str
 def test_keeping_what_was_prepared_needs_write_only(servers: str) -> None:
     prepared = prepare(servers)
     with Admin(servers, **as_user("driver")) as driver:
-        kept = driver.init_producer_id(ID, timeout_ms=60_000, keep_prepared=True)
-        assert (kept.ongoing_producer_id, kept.ongoing_producer_epoch) == (prepared.producer_id, prepared.epoch)
-        assert driver.end_transaction(ID, kept.producer_id, kept.producer_epoch, True).error_code == 0
+        reply = driver.init_producer_id(ID, timeout_ms=60_000, keep_prepared=True)
+        assert (reply.ongoing_producer_id, reply.ongoing_producer_epoch) == (prepared.producer_id, prepared.epoch)
+        assert driver.end_transaction(ID, reply.producer_id, reply.producer_epoch, True).error_code == 0
     assert committed(servers, 1) == [b"value"]
 
 
@@ -96,12 +96,12 @@ def test_two_phase_commit_is_not_for_those_who_may_only_write(servers: str) -> N
 
 def test_a_stranger_neither_decides_nor_takes_over(servers: str) -> None:
     prepared = prepare(servers)
-    with Admin(servers, **as_user("stranger")) as stranger:
-        assert stranger.end_transaction(ID, prepared.producer_id, prepared.epoch, False).error_code == 53
+    with Admin(servers, **as_user("stranger")) as intruder:
+        assert intruder.end_transaction(ID, prepared.producer_id, prepared.epoch, False).error_code == 53
         for keep in (False, True):
             with pytest.raises(TransactionalIdAuthorizationError):
-                stranger.init_producer_id(ID, timeout_ms=60_000, two_phase=True, keep_prepared=keep)
-        assert [listed.transactional_id for listed in stranger.list_transactions()] == [ID]
+                intruder.init_producer_id(ID, timeout_ms=60_000, two_phase=True, keep_prepared=keep)
+        assert [listed.transactional_id for listed in intruder.list_transactions()] == [ID]
     with Admin(servers, **as_user("driver")) as driver:
         driver.complete(ID, prepared, commit=True)
     assert committed(servers, 1) == [b"value"]

@@ -89,7 +89,7 @@ def of_tls12(address: str, certificates: Certificates) -> None:
 
 
 def trusting_a_stranger(address: str, certificates: Certificates) -> None:
-    ask(address, certificates.context(authority=certificates.stranger))
+    ask(address, certificates.context(authority=certificates.foreign_authority))
 
 
 @contextlib.contextmanager
@@ -202,7 +202,10 @@ def test_rights_are_those_of_the_mapped_name(certificates: Certificates) -> None
                 )
                 for principal in ("User:alice", "User:CN=SHOUTING")
             ]
-            assert [one.error_code for one in admin.call(CreateAclsRequest(creations=creations), 3).results] == [0, 0]
+            assert [result.error_code for result in admin.call(CreateAclsRequest(creations=creations), 3).results] == [
+                0,
+                0,
+            ]
 
         def topics(identity: str | None) -> list[str]:
             own = {"alice": certificates.alice, "shouting": shouting, "other": certificates.broker}.get(identity or "")
@@ -269,26 +272,26 @@ def test_certificates_are_read_anew(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize(
-    ("valid_days", "told"),
+    ("valid_days", "messages"),
     [(-2, ["expired at"]), (10, ["expires at"]), (200, [])],
 )
 def test_the_end_of_the_brokers_certificate_is_told_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, valid_days: int, told: list[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, valid_days: int, messages: list[str]
 ) -> None:
     certificates = Certificates(tmp_path)
     fresh = certificates.authority.issue("fresh", valid_days=300)
     issued = certificates.authority.issue("ends", valid_days=valid_days)
     replace(certificates.broker.keystore, fresh.key + fresh.certificate)
-    one = {"listeners": "SSL://127.0.0.1:0"}
-    with Broker({**certificates.settings(), **one}) as broker, caplog.at_level(logging.INFO):
+    listener = {"listeners": "SSL://127.0.0.1:0"}
+    with Broker({**certificates.settings(), **listener}) as broker, caplog.at_level(logging.INFO):
         assert "a certificate in" not in caplog.text
         first = broker.metrics().gauges["certificate_end_timestamp_seconds"]
         replace(certificates.broker.keystore, issued.key + issued.certificate)
         with contextlib.suppress(*GONE, ssl.SSLError):
             ask(broker.listener("SSL"), certificates.context())
         lines = [record.getMessage() for record in caplog.records if "a certificate in" in record.getMessage()]
-        assert len(lines) == len(told)
-        assert all(words in line for words, line in zip(told, lines, strict=True))
+        assert len(lines) == len(messages)
+        assert all(words in line for words, line in zip(messages, lines, strict=True))
         assert all(str(certificates.broker.keystore) in line for line in lines)
         second = broker.metrics().gauges["certificate_end_timestamp_seconds"]
         assert second == end_s_of(ssl.PEM_cert_to_DER_cert(issued.certificate))
@@ -303,7 +306,7 @@ def test_an_authority_that_was_replaced_lets_nobody_in(tmp_path: Path) -> None:
         before = RawClient(address, tls=alice)
         with pytest.raises(GONE):
             ask(address, certificates.context(mallory))
-        replace(certificates.authority.path, certificates.stranger.certificate)
+        replace(certificates.authority.path, certificates.foreign_authority.certificate)
         with pytest.raises(GONE):
             ask(address, alice)  # the same context: no session of it is resumed
         context = ssl.create_default_context(cadata=certificates.authority.certificate)
@@ -315,7 +318,7 @@ def test_an_authority_that_was_replaced_lets_nobody_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"ssl.keystore.location": "nowhere.pem"}, "ssl.keystore: nowhere.pem: "),
         ({"ssl.truststore.location": "nowhere.pem"}, "ssl.truststore: nowhere.pem: "),
@@ -323,10 +326,10 @@ def test_an_authority_that_was_replaced_lets_nobody_in(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_used_is_told_at_the_start(
-    certificates: Certificates, change: dict[str, str], told: str
+    certificates: Certificates, change: dict[str, str], message: str
 ) -> None:
     broker = Broker({**certificates.settings(), **change}, users=USERS)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         broker.start()
 
 
@@ -384,17 +387,17 @@ def test_bytes_that_are_no_record_cost_only_their_connection(
 
 
 @pytest.mark.parametrize(
-    ("is_open", "told"),
+    ("is_open", "expected"),
     [
         (False, "it does not speak TLS (security.protocol of the client)"),
         (True, "its TLS failed (RECORD_LAYER_FAILURE)"),
     ],
 )
-def test_who_has_done_his_handshake_speaks_tls(is_open: bool, told: str) -> None:
+def test_who_has_done_his_handshake_speaks_tls(is_open: bool, expected: str) -> None:
     """OpenSSL 3.2 and newer have this reason for both."""
     error = ssl.SSLError()
     error.reason = "RECORD_LAYER_FAILURE"
-    assert tls_failure(error, is_open=is_open) == told
+    assert tls_failure(error, is_open=is_open) == expected
 
 
 def test_a_client_may_end_tls_by_its_rules(broker: Broker, certificates: Certificates) -> None:

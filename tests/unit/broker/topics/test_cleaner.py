@@ -277,8 +277,8 @@ def test_markers_in_the_offsets_topic_go_soon() -> None:
     partition = driver.core.groups.offsets_partition("g")
     for n in range(600):
         log = partition.log
-        made = (b"\0\1\0\1g\0\1a\0\0\0\0", b"\0\3" + n.to_bytes(8, "big") + bytes(14))
-        appended = log.append_internal([made], driver.now_ms, producer_id=pair.producer_id, producer_epoch=n)
+        record = (b"\0\1\0\1g\0\1a\0\0\0\0", b"\0\3" + n.to_bytes(8, "big") + bytes(14))
+        appended = log.append_internal([record], driver.now_ms, producer_id=pair.producer_id, producer_epoch=n)
         assert not isinstance(appended, Rejected)
         log.append_marker(pair.producer_id, n + 1, True, 0, driver.now_ms)
         driver.core.durability.appended(partition)
@@ -301,8 +301,8 @@ def test_old_and_large_segments_go_by_time_and_size() -> None:
     for n in range(30):
         assert code(driver, "a", keyed((b"k", b"v" * 50), timestamp=NOW + n)) == 0
     driver.housekeep()
-    kept = len(log.segments)
-    assert kept > 3
+    segment_count = len(log.segments)
+    assert segment_count > 3
     carry_out(driver.core.topics.set_configs({topic: {"segment.bytes": "1000", "retention.bytes": "1500"}}))
     driver.housekeep()
     assert len(log.segments) == 2 and log.log_start_offset == log.segments[0].base_offset > 0
@@ -310,7 +310,7 @@ def test_old_and_large_segments_go_by_time_and_size() -> None:
     driver.now_ms += 20_000
     driver.housekeep()
     assert log.log_start_offset == log.log_end_offset == 30
-    assert driver.core.metrics.values["deleted_segments"] == kept
+    assert driver.core.metrics.values["deleted_segments"] == segment_count
 
 
 def test_records_that_cannot_be_deleted_are_still_there() -> None:
@@ -332,8 +332,8 @@ def test_whoever_moves_the_clock_need_not_wait_for_compaction() -> None:
         broker.clock.freeze()
         topic = client.create_topic("t")
         for n in range(100):
-            made = keyed((b"k%d" % (n % 3), b"v%d" % n * 9), timestamp=broker.clock.now_ms)
-            assert client.produce(topic, made).error_code == 0
+            data = keyed((b"k%d" % (n % 3), b"v%d" % n * 9), timestamp=broker.clock.now_ms)
+            assert client.produce(topic, data).error_code == 0
         broker.clock.advance(0.001)
         got: list[int] = []
         offset = 0

@@ -236,8 +236,8 @@ def test_ids_that_clients_made_up_are_not_taken_for_given_ones(driver: BrokerDri
     """Kafka 4.3.1 gives ids out by what its controller has recorded, whatever the logs hold."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
     first = driver.ask(request, 4).producer_id
-    for made_up in (2**62, 2**63 - 1):
-        driver.ask(produce("a", batch(producer_id=made_up, epoch=0, sequence=0)), 9)
+    for invented in (2**62, 2**63 - 1):
+        driver.ask(produce("a", batch(producer_id=invented, epoch=0, sequence=0)), 9)
     given = driver.ask(produce("a", batch(producer_id=first, epoch=0, sequence=0)), 9).partitions[0]
     assert given.error_code == ErrorCode.NONE
     for name in lost:

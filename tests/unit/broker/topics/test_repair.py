@@ -179,12 +179,12 @@ def test_a_damaged_leader_epoch_costs_nothing(byte: int) -> None:
 
 def test_each_damaged_file_is_kept_under_a_name_of_its_own() -> None:
     driver = plain_log()
-    kept = []
+    damaged_logs = []
     for which in (2, 5):
         damage_batch(driver, LOG, which)
-        kept.append(driver.disk.read_bytes(LOG))
+        damaged_logs.append(driver.disk.read_bytes(LOG))
         assert len(repaired(driver, accept=True)) == 1
-    assert [driver.disk.read_bytes(f"{LOG}.damaged{suffix}") for suffix in ("", ".1")] == kept
+    assert [driver.disk.read_bytes(f"{LOG}.damaged{suffix}") for suffix in ("", ".1")] == damaged_logs
     assert sorted(readable(driver)) == [0, 1, 3, 4, 6, 7]
 
 

@@ -239,10 +239,10 @@ def test_decisions_are_kept_as_they_were_seen() -> None:
 
 
 def test_a_decided_batch_that_is_not_in_the_topic_is_told() -> None:
-    kept, lost = (Winner(names.task_id("s", letter * 16), Pair(7, 0)) for letter in (b"0", b"1"))
-    decision = Decision("s", "q", 3, (kept, lost))
+    committed, lost = (Winner(names.task_id("s", letter * 16), Pair(7, 0)) for letter in (b"0", b"1"))
+    decision = Decision("s", "q", 3, (committed, lost))
     listed = [
-        TransactionListing(kept.transactional_id, 7, "CompleteCommit"),
+        TransactionListing(committed.transactional_id, 7, "CompleteCommit"),
         TransactionListing(lost.transactional_id, 7, "CompleteAbort"),
     ]
     watched = ClusterWatch()

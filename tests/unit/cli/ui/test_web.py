@@ -38,19 +38,19 @@ from tests.support.secure_kafka import SCRAM_MODULE
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker({"transaction.two.phase.commit.enable": True}) as one:
-        yield one
+    with Broker({"transaction.two.phase.commit.enable": True}) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def page(broker: Broker) -> Iterator[Page]:
-    one = Page(
+    new_page = Page(
         [PageCluster({"bootstrap.servers": broker.bootstrap_servers}, allow_actions=True)],
         every_s=0.2,
         names=["Kafka-Box"],
     )
-    yield one
-    one.close()
+    yield new_page
+    new_page.close()
 
 
 def ask(
@@ -260,8 +260,8 @@ def test_a_transaction_is_ended_as_it_was_looked_at_or_not_at_all(broker: Broker
 @pytest.fixture
 def own_broker() -> Iterator[Broker]:
     """At which nobody else looks."""
-    with Broker({"transaction.two.phase.commit.enable": True}) as one:
-        yield one
+    with Broker({"transaction.two.phase.commit.enable": True}) as running:
+        yield running
 
 
 def test_many_who_look_cost_no_more_than_one(own_broker: Broker) -> None:
@@ -372,7 +372,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         }
 
 
-def told_by(page: Page) -> dict[str, str]:
+def answers_of(page: Page) -> dict[str, str]:
     """All that the page says to anybody, by what it was asked."""
     token = page.token
     gets = ["/", "/app.js", "/dom.js", "/views.js", "/style.css", "/icon.svg", "/nothing", "/api/about", "//["]
@@ -401,7 +401,7 @@ def test_no_secret_is_on_the_page(secured: dict[str, str], password: str, caplog
     page = Page([PageCluster({**secured, "sasl.jaas.config": line}, allow_actions=True)], every_s=0.1)
     try:
         until(lambda: ask(page, "/api/overview")[1]["away" if password != PASSWORD else "view"] not in (None, {}))
-        reported = told_by(page)
+        reported = answers_of(page)
     finally:
         page.close()
     assert with_secrets(reported) == []
@@ -415,7 +415,7 @@ def test_a_secret_on_the_page_would_be_found(secured: dict[str, str], monkeypatc
     monkeypatch.setattr(cluster_monitor.ClusterMonitor, "_resolve", careless)
     page = Page([PageCluster(secured, allow_actions=True)], every_s=0.1)
     try:
-        assert with_secrets(told_by(page)) == ["resolve {'sink': 'a'}"]
+        assert with_secrets(answers_of(page)) == ["resolve {'sink': 'a'}"]
     finally:
         page.close()
 
@@ -466,11 +466,11 @@ def test_a_list_that_is_cut_says_how_much_is_missing(own_broker: Broker, monkeyp
     with fencepost.Admin(own_broker.bootstrap_servers) as admin:
         limits = {QuotaEntity(user=f"u{n}"): {"producer_byte_rate": 1000.0 + n} for n in range(5)}
         admin.alter_client_quotas(limits)
-    one = Page([PageCluster({"bootstrap.servers": own_broker.bootstrap_servers})], every_s=0.2)
+    own_page = Page([PageCluster({"bootstrap.servers": own_broker.bootstrap_servers})], every_s=0.2)
     try:
-        _, answer, _ = ask(one, "/api/access")
+        _, answer, _ = ask(own_page, "/api/access")
     finally:
-        one.close()
+        own_page.close()
     view = answer["view"]
     shown = [(row["entity"], row["value"]) for row in view["quotas"]]
     assert shown == [("clients with user='u0'", 1000.0), ("clients with user='u1'", 1001.0)]

@@ -150,13 +150,16 @@ def test_an_incremental_session_names_only_what_changed() -> None:
         await core.close()
 
     run(body, broker)
-    first, *later = [one for one in broker.fetches if one.session_epoch >= 0]
+    first, *later = [fetch for fetch in broker.fetches if fetch.session_epoch >= 0]
     assert (first.session_id, first.session_epoch) == (0, 0)
-    assert [one.partition for topic in first.topics for one in topic.partitions] == [0, 1, 2]
-    assert [one.session_id for one in later] == [77] * len(later)
-    assert [one.session_epoch for one in later] == list(range(1, len(later) + 1))
+    assert [partition.partition for topic in first.topics for partition in topic.partitions] == [0, 1, 2]
+    assert [fetch.session_id for fetch in later] == [77] * len(later)
+    assert [fetch.session_epoch for fetch in later] == list(range(1, len(later) + 1))
     named = [
-        (one.partition, one.fetch_offset) for request in later for topic in request.topics for one in topic.partitions
+        (partition.partition, partition.fetch_offset)
+        for request in later
+        for topic in request.topics
+        for partition in topic.partitions
     ]
     assert (0, 2) in named
     assert {number for number, _ in named} == {0}
@@ -179,10 +182,10 @@ def test_a_forgotten_session_begins_anew_with_everything(code: int) -> None:
         assert core.metrics()["fetch_session_restarts_total"] == 1
 
     run(body, broker)
-    again = [one for one in broker.fetches if one.session_epoch == 0]
+    again = [fetch for fetch in broker.fetches if fetch.session_epoch == 0]
     assert len(again) == 2
     assert again[1].session_id == (0 if code == 70 else 77)
-    assert sorted(one.partition for topic in again[1].topics for one in topic.partitions) == [0, 1]
+    assert sorted(partition.partition for topic in again[1].topics for partition in topic.partitions) == [0, 1]
 
 
 def test_a_throttled_fetch_waits() -> None:
@@ -220,7 +223,7 @@ def test_the_nearest_replica_is_read_from_and_left_when_it_cannot_serve() -> Non
         assert await values_of(core, 1) == [b"a"]
 
     run(body, broker)
-    assert {one.rack_id for one in broker.fetches} == {"here"}
+    assert {fetch.rack_id for fetch in broker.fetches} == {"here"}
     assert len(broker.asked(2)) == 1, "offsets were looked up once, at the start"
 
 
@@ -238,7 +241,9 @@ def test_positions_know_their_leader_epoch() -> None:
         assert found == [OffsetAndMetadata(n + 1, "", epoch) for n, epoch in enumerate([3, 3, 5, 5])]
 
     run(body, broker)
-    assert {one.current_leader_epoch for r in broker.fetches for t in r.topics for one in t.partitions} == {5}
+    assert {partition.current_leader_epoch for r in broker.fetches for t in r.topics for partition in t.partitions} == {
+        5
+    }
 
 
 def test_positions_within_an_iteration_have_the_epoch_of_the_next_record() -> None:
@@ -287,8 +292,8 @@ def test_a_new_leader_with_a_shorter_log_is_noticed(reset: str) -> None:
         assert core.metrics()["truncations_total"] == 1
 
     run(body, broker)
-    asked = [one for request in broker.asked(23) for topic in request.topics for one in topic.partitions]
-    assert [(one.leader_epoch, one.current_leader_epoch) for one in asked][:1] == [(1, 2)]
+    asked = [partition for request in broker.asked(23) for topic in request.topics for partition in topic.partitions]
+    assert [(partition.leader_epoch, partition.current_leader_epoch) for partition in asked][:1] == [(1, 2)]
 
 
 def test_a_new_leader_with_the_same_log_changes_nothing() -> None:
@@ -341,7 +346,7 @@ def test_a_broker_that_cannot_hold_back_pending_offsets_is_asked_all_the_same_an
 
     run(body, broker)
     assert broker.versions(9) == {6}
-    assert len([one for one in caplog.messages if "cannot hold back" in one]) == 1
+    assert len([message for message in caplog.messages if "cannot hold back" in message]) == 1
 
 
 def test_an_answer_that_leaves_a_partition_out_is_not_taken_for_a_group_without_commits() -> None:
@@ -388,7 +393,7 @@ def test_commits_keep_their_order_and_so_do_their_callbacks() -> None:
         assert reported[4:] == [(6, None)]
 
     run(body, broker)
-    sent = [one.committed_offset for r in broker.asked(8) for t in r.topics for one in t.partitions]
+    sent = [partition.committed_offset for r in broker.asked(8) for t in r.topics for partition in t.partitions]
     assert sent == [1, 1, 2, 3, 4, 5, 6]
 
 
@@ -522,7 +527,7 @@ def test_leaving_says_goodbye(settings: dict[str, Any]) -> None:
             core.pause([PARTITION])
 
     run(body, broker)
-    goodbyes = len(broker.asked(13)) + sum(one.member_epoch == -1 for one in broker.asked(68))
+    goodbyes = len(broker.asked(13)) + sum(request.member_epoch == -1 for request in broker.asked(68))
     assert goodbyes == 1
 
 
@@ -538,7 +543,7 @@ def test_a_stale_member_epoch_is_committed_again_with_the_new_one() -> None:
         await core.close()
 
     run(body, broker)
-    assert [one.generation_id_or_member_epoch for one in broker.asked(8)][:2] == [1, 9]
+    assert [commit.generation_id_or_member_epoch for commit in broker.asked(8)][:2] == [1, 9]
 
 
 def test_heartbeats_go_on_while_the_application_is_slow_to_rejoin() -> None:
@@ -572,6 +577,6 @@ def test_a_consumer_that_waits_says_why(caplog: pytest.LogCaptureFixture) -> Non
 
     with caplog.at_level(logging.WARNING, "fencepost.client.consumer"):
         run(body, broker)
-    reported = [one.getMessage() for one in caplog.records if "not settled" in one.getMessage()]
+    reported = [record.getMessage() for record in caplog.records if "not settled" in record.getMessage()]
     assert len(reported) == 2
     assert "JoinGroup" in reported[0]

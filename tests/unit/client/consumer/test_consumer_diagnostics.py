@@ -16,7 +16,7 @@ TOPIC_RULES = {"auto.create.topics.enable": False}
 PATIENCE_S = 60
 
 
-def poll_until_told(consumer: fencepost.Consumer, caplog: pytest.LogCaptureFixture, pattern: str) -> str:
+def poll_until_warned(consumer: fencepost.Consumer, caplog: pytest.LogCaptureFixture, pattern: str) -> str:
     """Poll until there is a warning like that; it."""
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
@@ -42,9 +42,9 @@ def test_no_broker(caplog: pytest.LogCaptureFixture, protocol: str | None) -> No
             consumer.assign([("t", 0)])
         else:
             consumer.subscribe(["t"])
-        poll_until_told(consumer, caplog, f"cannot connect to {servers}")
+        poll_until_warned(consumer, caplog, f"cannot connect to {servers}")
         if protocol is not None:
-            reported = poll_until_told(consumer, caplog, "not settled")
+            reported = poll_until_warned(consumer, caplog, "not settled")
             assert f"cannot connect to {servers}" in reported
             assert f"cannot connect to {servers}" in consumer.state()
 
@@ -60,7 +60,7 @@ def test_a_listener_that_wants_another_protocol(caplog: pytest.LogCaptureFixture
             consumer.assign([("t", 0)])
         else:
             consumer.subscribe(["t"])
-        reported = poll_until_told(consumer, caplog, "security_protocol")
+        reported = poll_until_warned(consumer, caplog, "security_protocol")
         assert broker.bootstrap_servers in reported
 
 
@@ -79,7 +79,7 @@ def test_no_such_topic(caplog: pytest.LogCaptureFixture, protocol: str | None) -
         else:
             admin.create_topic("there", 1)
             consumer.subscribe(["there", "missing"])
-        poll_until_told(consumer, caplog, "^topic 'missing'.*UNKNOWN_TOPIC_OR_PARTITION")
+        poll_until_warned(consumer, caplog, "^topic 'missing'.*UNKNOWN_TOPIC_OR_PARTITION")
         admin.create_topic("missing", 1)
         with fencepost.Producer(broker.bootstrap_servers) as producer:
             producer.send("missing", b"at last").result()
@@ -95,7 +95,7 @@ def test_no_such_partition(caplog: pytest.LogCaptureFixture) -> None:
         admin.create_topic("t", 2)
         with fencepost.Consumer(broker.bootstrap_servers) as consumer:
             consumer.assign([("t", 7)])
-            reported = poll_until_told(consumer, caplog, "t-7")
+            reported = poll_until_warned(consumer, caplog, "t-7")
             assert "2 partitions" in reported
 
 

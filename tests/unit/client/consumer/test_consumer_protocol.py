@@ -50,12 +50,12 @@ def test_kip_848_heartbeats_say_only_what_is_new() -> None:
     assert (first.member_epoch, first.rack_id, first.server_assignor) == (0, "r", "range")
     assert (list(first.subscribed_topic_names), first.topic_partitions) == ([TOPIC], [])
     assert first.rebalance_timeout_ms == 300_000
-    assert [(one.topic_id, list(one.partitions)) for one in acknowledgement.topic_partitions] == [
+    assert [(topic.topic_id, list(topic.partitions)) for topic in acknowledgement.topic_partitions] == [
         (topic_id(TOPIC), [0])
     ]
     assert acknowledgement.subscribed_topic_names is None
     assert later
-    assert all(one.topic_partitions is None and one.rebalance_timeout_ms == -1 for one in later)
+    assert all(heartbeat.topic_partitions is None and heartbeat.rebalance_timeout_ms == -1 for heartbeat in later)
     assert last.member_epoch == -1
 
 
@@ -110,7 +110,7 @@ def test_who_has_a_heartbeat_on_its_way_says_everything_from_then_on(unanswered:
 
     run(body, broker)
     *later, last = broker.asked(68)[2:]
-    whole = [None not in (one.subscribed_topic_names, one.topic_partitions) for one in later]
+    whole = [None not in (heartbeat.subscribed_topic_names, heartbeat.topic_partitions) for heartbeat in later]
     again = whole.index(True)
     assert len(whole) > again + 3
     assert (any(whole[:again]), set(whole[again + 1 :])) == (False, {unanswered})
@@ -143,8 +143,11 @@ def test_a_subscription_takes_the_place_of_the_one_before(
 
     run(body, broker)
     changes = [
-        (None if one.subscribed_topic_names is None else list(one.subscribed_topic_names), one.subscribed_topic_regex)
-        for one in asked
+        (
+            None if heartbeat.subscribed_topic_names is None else list(heartbeat.subscribed_topic_names),
+            heartbeat.subscribed_topic_regex,
+        )
+        for heartbeat in asked
     ]
     assert changes[0] == said
     assert len(changes) > 1
@@ -167,7 +170,10 @@ def test_a_subscription_made_while_a_heartbeat_is_on_its_way_is_told() -> None:
         await core.close()
 
     run(body, broker)
-    assert [one.subscribed_topic_regex for one in broker.asked(68) if one.subscribed_topic_regex] == ["t.*", "t"]
+    assert [heartbeat.subscribed_topic_regex for heartbeat in broker.asked(68) if heartbeat.subscribed_topic_regex] == [
+        "t.*",
+        "t",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -195,30 +201,32 @@ def test_a_position_is_not_committed_when_its_partition_was_taken_away_meanwhile
 
     async def body(world: World) -> None:
         core = await joined(world, {"topics": [TOPIC]})
-        taken, kept = PARTITION, TopicPartition(TOPIC, 1)
+        taken, retained = PARTITION, TopicPartition(TOPIC, 1)
         broker.scripts[8].append(lambda version, request: broker.commit(request, STALE_MEMBER_EPOCH))
-        core.commit_async({taken: 1, kept: 1}, callback=lambda error, at: reported.append((error, list(at))))
+        core.commit_async({taken: 1, retained: 1}, callback=lambda error, at: reported.append((error, list(at))))
         await world.runtime.sleep_ms(1)
-        only = ResponseTopicPartitions(topic_id=topic_id(TOPIC), partitions=[kept.partition])
+        only = ResponseTopicPartitions(topic_id=topic_id(TOPIC), partitions=[retained.partition])
 
-        def one_taken_away(version: int, request: Any) -> Any:
+        def smaller_assignment(version: int, request: Any) -> Any:
             acknowledged = request.topic_partitions is not None
             broker.member_epoch += acknowledged
-            broker.scripts[68] += [] if acknowledged else [one_taken_away]
+            broker.scripts[68] += [] if acknowledged else [smaller_assignment]
             return broker.beat(assignment=Assignment(topic_partitions=[only]))
 
-        broker.scripts[68].append(one_taken_away)
+        broker.scripts[68].append(smaller_assignment)
         await core.poll(10_000)
-        assert core.assignment() == [kept]
+        assert core.assignment() == [retained]
         await core.poll(5000)
-        core.commit_async({kept: 1}, callback=lambda error, at: reported.append((error, list(at))))
+        core.commit_async({retained: 1}, callback=lambda error, at: reported.append((error, list(at))))
         await core.poll(5000)
-        assert reported[1] == (None, [kept])
+        assert reported[1] == (None, [retained])
         await core.close()
 
     run(body, broker)
     [(error, _), _] = reported
     assert isinstance(error, GroupFencedError)
     assert f"{TOPIC}-0" in str(error)
-    partitions = [[one.partition_index for one in request.topics[0].partitions] for request in broker.asked(8)]
+    partitions = [
+        [partition.partition_index for partition in request.topics[0].partitions] for request in broker.asked(8)
+    ]
     assert partitions == [[0, 1], [1]]

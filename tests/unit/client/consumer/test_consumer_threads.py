@@ -23,9 +23,9 @@ def consumer() -> Iterator[fencepost.Consumer]:
             for number in range(5):
                 producer.send("t", b"%d" % number, partition=0)
             producer.flush()
-        with fencepost.Consumer(broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest") as one:
-            one.assign([PARTITION])
-            yield one
+        with fencepost.Consumer(broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest") as reader:
+            reader.assign([PARTITION])
+            yield reader
 
 
 class Polling:

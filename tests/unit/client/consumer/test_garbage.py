@@ -24,9 +24,9 @@ def test_nothing_is_collected_meanwhile() -> None:
     gc.callbacks.append(lambda phase, info: seen.append(phase))
     try:
         with held_off():
-            kept = [[number] for number in range(50_000)]
+            objects = [[number] for number in range(50_000)]
             assert not seen
-        kept += [[number] for number in range(50_000)]
+        objects += [[number] for number in range(50_000)]
         assert seen
     finally:
         del gc.callbacks[-1]

@@ -51,9 +51,10 @@ def test_the_rows_of_all_pieces_stand_behind_each_other(count: int, headers: boo
     records = [record for piece in pieces for record in to_records(piece)]
     names = ["topic", "partition", "offset", "key", "value", "timestampType"]
     assert [tuple(row[name] for name in names) for row in table.select(names).to_pylist()] == [
-        (one.topic, one.partition, one.offset, one.key, one.value, int(one.timestamp_type)) for one in records
+        (message.topic, message.partition, message.offset, message.key, message.value, int(message.timestamp_type))
+        for message in records
     ]
-    assert table["timestamp"].cast(pa.int64()).to_pylist() == [one.timestamp_ms * 1000 for one in records]
+    assert table["timestamp"].cast(pa.int64()).to_pylist() == [message.timestamp_ms * 1000 for message in records]
 
 
 def test_many_partitions_make_one_array_for_each_column() -> None:

@@ -34,7 +34,7 @@ def test_no_record_of_a_topic_made_anew_is_skipped(
                 producer.send("t", b"old %d" % number).result(30)
             read: list[bytes | None] = []
             while len(read) < OLD:
-                read += [one.value for one in consumer.poll(500)]
+                read += [record.value for record in consumer.poll(500)]
             if group is not None:
                 consumer.commit()
             admin.delete_topic("t")
@@ -44,7 +44,7 @@ def test_no_record_of_a_topic_made_anew_is_skipped(
             with caplog.at_level(logging.WARNING, "fencepost.client"):
                 read.clear()
                 for _ in range(120):
-                    read += [one.value for one in consumer.poll(500)]
+                    read += [record.value for record in consumer.poll(500)]
                     if len(read) >= NEW:
                         break
     assert read == [b"new %d" % number for number in range(NEW)]

@@ -371,10 +371,10 @@ def test_lists_without_some_coordinators_name_these() -> None:
     (several,) = unanswered_lists("groups", lost)
     assert unanswered_finding(several).words == "groups whose coordinator is broker 2 or 3: not known: away"
     leaderless = error_for(ErrorCode.LEADER_NOT_AVAILABLE, "__transaction_state-4 (1 of 50 partitions)")
-    one, none = unanswered_lists("transactions", {2: DisconnectedError("away"), NO_LEADER: leaderless})
-    assert unanswered_finding(one).words == "transactions whose coordinator is broker 2: not known: away"
+    some, none = unanswered_lists("transactions", {2: DisconnectedError("away"), NO_LEADER: leaderless})
+    assert unanswered_finding(some).words == "transactions whose coordinator is broker 2: not known: away"
     assert unanswered_finding(none).code == "FP301"
-    assert not replace(HEALTHY, unknown=[one]).knows("transactions")
+    assert not replace(HEALTHY, unknown=[some]).knows("transactions")
 
 
 def test_the_status_is_that_of_the_worst_finding() -> None:
@@ -422,9 +422,9 @@ def test_who_holds_back_whom_since_when() -> None:
         "fencepost transactions find-hanging --topic orders --older-than 0 --commit; do not abort it before you know"
     )
     assert "which its coordinator may have committed without a marker here" in committed.words
-    (open_one,) = [each for each in diagnose(held(described=transaction())) if each.code == "FP403"]
-    assert (open_one.subject, open_one.since_ms) == ("transaction pay", NOW_MS - 70_000)
-    assert open_one.holds == ("orders-0 (4 offsets)",)
+    (finding,) = [each for each in diagnose(held(described=transaction())) if each.code == "FP403"]
+    assert (finding.subject, finding.since_ms) == ("transaction pay", NOW_MS - 70_000)
+    assert finding.holds == ("orders-0 (4 offsets)",)
 
 
 @pytest.mark.parametrize(

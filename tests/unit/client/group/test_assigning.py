@@ -103,7 +103,7 @@ class Custom(PartitionAssignor):
 
     def __init__(self, answer: Callable[[], Any] = lambda: WHOLE) -> None:
         self.answer = answer
-        self.told: list[tuple[Assignment, GroupMetadata]] = []
+        self.assignments: list[tuple[Assignment, GroupMetadata]] = []
 
     def assign(
         self, subscriptions: Mapping[str, Subscription], partitions: Mapping[str, int]
@@ -117,7 +117,7 @@ class Custom(PartitionAssignor):
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
         self.answer()
-        self.told.append((assignment, metadata))
+        self.assignments.append((assignment, metadata))
 
 
 def assignors(world: World, *strategies: Any) -> Assignors:
@@ -159,7 +159,7 @@ def test_a_failure_of_on_assignment_is_logged(caplog: pytest.LogCaptureFixture) 
         metadata = GroupMetadata("g", 3, "a")
         await assignors(world, failing).assigned("custom", WHOLE["a"], metadata)
         await assignors(world, fine).assigned("custom", WHOLE["a"], metadata)
-        assert (failing.told, fine.told) == ([], [(WHOLE["a"], metadata)])
+        assert (failing.assignments, fine.assignments) == ([], [(WHOLE["a"], metadata)])
 
     run(body)
     (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]

@@ -47,12 +47,12 @@ def holding(
 ) -> dict[str, Subscription]:
     """As members join again: cooperative ones with what they own, sticky ones with it in their user data."""
     return {
-        member: one._replace(
+        member: subscription._replace(
             owned=held.get(member, []),
             generation=generation,
             user_data=encode_sticky_data(held[member], generation) if member in held else None,
         )
-        for member, one in wanted.items()
+        for member, subscription in wanted.items()
     }
 
 
@@ -110,7 +110,7 @@ def test_sticky_as_documented_when_a_member_leaves(assign: object) -> None:
     """StickyAssignor's javadoc, first example: C1 leaves; C0 and C2 keep their five and share C1's three."""
     wanted = members(C0=list(FOUR_TOPICS), C1=list(FOUR_TOPICS), C2=list(FOUR_TOPICS))
     first = assign(wanted, FOUR_TOPICS)  # type: ignore[operator]
-    assert sorted(len(one) for one in first.values()) == [2, 3, 3]
+    assert sorted(len(partitions) for partitions in first.values()) == [2, 3, 3]
     held = {member: first[member] for member in ("C0", "C2")}
     left = {member: wanted[member] for member in held}
     second = assign(holding(left, held), FOUR_TOPICS)  # type: ignore[operator]
@@ -157,12 +157,14 @@ def test_two_claims_of_one_generation_cancel_each_other() -> None:
     assigned = sticky_assignor(
         holding(members(a=["t"], b=["t"]), {"a": partitions_of("t", 0), "b": partitions_of("t", 0)}), {"t": 1}
     )
-    assert sorted(len(one) for one in assigned.values()) == [0, 1]
-    assert sum(len(one) for one in cooperative_sticky_assignor(wanted, {"t": 1}).values()) == 1
+    assert sorted(len(partitions) for partitions in assigned.values()) == [0, 1]
+    assert sum(len(partitions) for partitions in cooperative_sticky_assignor(wanted, {"t": 1}).values()) == 1
 
 
 def test_a_topic_that_does_not_exist_is_assigned_to_nobody() -> None:
-    assert [one().assign(members(a=["nope"]), {}) for one in ASSIGNORS.values()] == [{"a": Assignment([])}] * 4
+    assert [assignor().assign(members(a=["nope"]), {}) for assignor in ASSIGNORS.values()] == [
+        {"a": Assignment([])}
+    ] * 4
 
 
 def test_unknown_strategies_are_refused() -> None:
@@ -186,10 +188,10 @@ equal_members = st.sets(st.sampled_from([f"m{number}" for number in range(8)]), 
 
 def check_whole(wanted: dict[str, Subscription], counts: dict[str, int], assigned: Shares) -> None:
     """Every partition of a subscribed topic once, only to subscribers."""
-    topics = {topic for one in wanted.values() for topic in one.topics}
-    everything = sorted(one for topic in topics for one in partitions_of(topic, *range(counts[topic])))
-    assert sorted(one for given in assigned.values() for one in given) == everything
-    assert all(one.topic in wanted[member].topics for member, given in assigned.items() for one in given)
+    topics = {topic for subscription in wanted.values() for topic in subscription.topics}
+    everything = sorted(partition for topic in topics for partition in partitions_of(topic, *range(counts[topic])))
+    assert sorted(partition for given in assigned.values() for partition in given) == everything
+    assert all(partition.topic in wanted[member].topics for member, given in assigned.items() for partition in given)
 
 
 @pytest.mark.parametrize("name", ["range", "roundrobin", "sticky", "cooperative-sticky"])
@@ -205,10 +207,10 @@ def test_everything_is_assigned_once(name: str, wanted: dict[str, Subscription],
 def test_no_single_move_makes_it_more_balanced(wanted: dict[str, Subscription], counts: dict[str, int]) -> None:
     assigned = sticky_assignor(wanted, counts)
     for giver, given_to in assigned.items():
-        for one in given_to:
+        for partition in given_to:
             for taker, subscription in wanted.items():
-                if taker != giver and one.topic in subscription.topics:
-                    assert len(assigned[taker]) + 1 >= len(given_to), (one, giver, taker)
+                if taker != giver and partition.topic in subscription.topics:
+                    assert len(assigned[taker]) + 1 >= len(given_to), (partition, giver, taker)
 
 
 @given(before=equal_members, after=equal_members, counts=counts_of_topics)
@@ -221,12 +223,12 @@ def test_equal_subscriptions_move_only_what_has_to(
     held = {member: first[member] for member in before if member in after}
     second = sticky_assignor(holding(after, held), counts)
     check_whole(after, counts, second)
-    sizes = [len(one) for one in second.values()]
+    sizes = [len(partitions) for partitions in second.values()]
     assert max(sizes) - min(sizes) <= 1
     total = sum(sizes)
     low, extra = divmod(total, len(after))
-    above = sorted((max(len(one) - low, 0) for one in held.values()), reverse=True)
-    least = sum(above) - sum(1 for one in above[:extra] if one > 0)
+    above = sorted((max(len(partitions) - low, 0) for partitions in held.values()), reverse=True)
+    least = sum(above) - sum(1 for surplus in above[:extra] if surplus > 0)
     moved = sum(len(set(held[member]) - set(second[member])) for member in held)
     assert moved == least
     if set(before) == set(after):
@@ -241,10 +243,10 @@ def test_cooperative_rebalances_end_and_never_share_a_partition(
     held = {member: given for member, given in sticky_assignor(before, counts).items() if member in after}
     for generation in range(1, 5):
         assigned = cooperative_sticky_assignor(holding(after, held, generation), counts)
-        taken = {one: member for member, given in assigned.items() for one in given}
+        taken = {partition: member for member, given in assigned.items() for partition in given}
         assert sum(len(given) for given in assigned.values()) == len(taken)
         for member, owned in held.items():
-            assert all(taken.get(one, member) == member for one in owned), "given away while it is owned"
+            assert all(taken.get(partition, member) == member for partition in owned), "given away while it is owned"
         if assigned == held:
             check_whole(after, counts, assigned)
             return
@@ -281,8 +283,11 @@ def test_every_version_of_a_subscription_is_read() -> None:
 
 
 def test_assignments_and_bad_data() -> None:
-    for one in (Assignment(partitions_of("a", 1) + partitions_of("b", 0)), Assignment(partitions_of("a", 1), b"u")):
-        assert decode_assignment(encode_assignment(one)) == one
+    for assignment in (
+        Assignment(partitions_of("a", 1) + partitions_of("b", 0)),
+        Assignment(partitions_of("a", 1), b"u"),
+    ):
+        assert decode_assignment(encode_assignment(assignment)) == assignment
     assert decode_assignment(b"") == Assignment([])
     for bad in (b"\x00\x00\x00\x00\x00\x01\x00", b"\x00\x00\x7f\xff\xff\xff", b"\x00"):
         with pytest.raises(ProtocolError):
@@ -304,11 +309,11 @@ def test_user_data_is_javas() -> None:
 
 def test_assignors_send_their_last_assignment() -> None:
     """As Java's StickyAssignor and CooperativeStickyAssignor do in subscriptionUserData, after onAssignment."""
-    found = {one.name: one for one in assignors_of(["range", "sticky", "cooperative-sticky"])}
-    before = {name: one.subscription_user_data(["t"]) for name, one in found.items()}
+    found = {assignor.name: assignor for assignor in assignors_of(["range", "sticky", "cooperative-sticky"])}
+    before = {name: assignor.subscription_user_data(["t"]) for name, assignor in found.items()}
     assert before == {"range": None, "sticky": None, "cooperative-sticky": b"\xff\xff\xff\xff"}
-    for one in found.values():
-        one.on_assignment(Assignment(partitions_of("t", 0, 5)), GroupMetadata("g", 3, "m"))
-    after = {name: one.subscription_user_data(["t"]) for name, one in found.items()}
+    for assignor in found.values():
+        assignor.on_assignment(Assignment(partitions_of("t", 0, 5)), GroupMetadata("g", 3, "m"))
+    after = {name: assignor.subscription_user_data(["t"]) for name, assignor in found.items()}
     sticky = b"\x00\x00\x00\x01" + b"\x00\x01t" + struct.pack(">iii", 2, 0, 5) + struct.pack(">i", 3)
     assert after == {"range": None, "sticky": sticky, "cooperative-sticky": b"\x00\x00\x00\x03"}

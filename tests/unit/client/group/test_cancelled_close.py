@@ -11,7 +11,7 @@ import pytest
 import fencepost
 from fencepost.client.admin.configs import GROUP_RESOURCE
 
-Made = Callable[[str, str], Any]
+MakeClient = Callable[[str, str], Any]
 MOST_WAITS = 400
 
 
@@ -33,7 +33,7 @@ class _Waiting(fencepost.RebalanceListener):
         await asyncio.sleep(0)
 
 
-async def _reading(servers: str, make: Made, group: str) -> Any:
+async def _reading(servers: str, make: MakeClient, group: str) -> Any:
     client = make(servers, group)
     if make is _share:
         await client.subscribe(["t"])
@@ -44,7 +44,7 @@ async def _reading(servers: str, make: Made, group: str) -> Any:
     return client
 
 
-async def _left_after(servers: str, make: Made, group: str, rounds: int) -> tuple[bool, set[str]]:
+async def _left_after(servers: str, make: MakeClient, group: str, rounds: int) -> tuple[bool, set[str]]:
     """Return true if the close had ended before its cancellation, and the tasks that go on."""
     before = asyncio.all_tasks()
     client = await _reading(servers, make, group)
@@ -66,7 +66,7 @@ async def _left_after(servers: str, make: Made, group: str, rounds: int) -> tupl
 
 
 @pytest.mark.parametrize("make", [_classic, _consumer_protocol, _share])
-def test_nothing_goes_on(make: Made) -> None:
+def test_nothing_goes_on(make: MakeClient) -> None:
     async def run() -> None:
         with fencepost.Broker() as broker:
             servers = broker.bootstrap_servers

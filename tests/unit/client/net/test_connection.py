@@ -72,7 +72,7 @@ def test_replies_come_in_order_of_the_requests() -> None:
             for number in range(20)
         ]
         replies = await gather(world.runtime, calls)
-        assert [getattr(one, "producer_epoch", None) for one in replies] == list(range(20))
+        assert [getattr(reply, "producer_epoch", None) for reply in replies] == list(range(20))
         connection.close()
 
     run(body)
@@ -177,13 +177,13 @@ def test_within_cancels_what_takes_too_long() -> None:
 
 def test_gather_gives_results_and_errors_in_order() -> None:
     async def body(world: World) -> None:
-        async def one(number: int) -> int:
+        async def delayed(number: int) -> int:
             await world.runtime.sleep_ms(100 - number)
             if number == 1:
                 raise ProtocolError("one")
             return number
 
-        results = await gather(world.runtime, [one(number) for number in range(3)])
+        results = await gather(world.runtime, [delayed(number) for number in range(3)])
         assert results[0] == 0
         assert isinstance(results[1], ProtocolError)
         assert results[2] == 2
@@ -231,7 +231,7 @@ def test_a_throttled_client_keeps_quiet() -> None:
     broker = run(body)
     assert len(arrivals) == 4
     assert all(at - arrivals[0] >= 3000 for at in arrivals[1:])
-    assert [one.transactional_id for one in broker.asked(26)][1:] == ["0", "1", "2"]
+    assert [end_request.transactional_id for end_request in broker.asked(26)][1:] == ["0", "1", "2"]
 
 
 def test_a_request_that_was_held_back_was_not_sent() -> None:

@@ -25,14 +25,14 @@ from tests.unit.client.scripted import ScriptedBroker, World, run
 def missing(broker: ScriptedBroker, code: int = 3) -> Callable[[int, Any], Any]:
     def answer(version: int, request: Any) -> Any:
         found: MetadataResponse = broker.answer_3(version, request)
-        topics = [MetadataResponseTopic(name=one.name, error_code=code) for one in request.topics or ()]
+        topics = [MetadataResponseTopic(name=topic.name, error_code=code) for topic in request.topics or ()]
         return MetadataResponse(brokers=found.brokers, controller_id=1, topics=topics)
 
     return answer
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
 def test_a_missing_topic_is_told_by_name_after_five_seconds(caplog: pytest.LogCaptureFixture) -> None:
@@ -49,7 +49,7 @@ def test_a_missing_topic_is_told_by_name_after_five_seconds(caplog: pytest.LogCa
 
     run(body)
     assert warnings(caplog)
-    assert all("'orders': UNKNOWN_TOPIC" in one for one in warnings(caplog))
+    assert all("'orders': UNKNOWN_TOPIC" in line for line in warnings(caplog))
 
 
 def test_with_less_patience_the_last_answer_is_told_all_the_same() -> None:
@@ -69,10 +69,10 @@ def test_a_topic_that_is_just_being_made_is_waited_for(code: int, seconds: int) 
 
     async def body(world: World) -> None:
         answer = missing(world.broker, code)
-        made_ms = world.runtime.now_ms() + 1000 * seconds
+        created_ms = world.runtime.now_ms() + 1000 * seconds
 
         def until_then(version: int, request: Any) -> Any:
-            late = world.runtime.now_ms() >= made_ms
+            late = world.runtime.now_ms() >= created_ms
             return world.broker.answer_3(version, request) if late else answer(version, request)
 
         world.broker.scripts[3] += [until_then] * 1000
@@ -98,8 +98,8 @@ def test_trouble_with_connecting_is_logged_at_first_every_ten_seconds_and_when_i
         await producer.close()
 
     run(body)
-    lines = [one for one in caplog.records if "broker broker:9092" in one.getMessage()]
-    assert [one.levelname for one in lines] == ["WARNING"] * 4 + ["INFO"]
+    lines = [record for record in caplog.records if "broker broker:9092" in record.getMessage()]
+    assert [record.levelname for record in lines] == ["WARNING"] * 4 + ["INFO"]
     assert "works again after 3" in lines[-1].getMessage()
 
 
@@ -197,7 +197,7 @@ def test_twenty_thousand_partitions_do_not_fill_the_log(caplog: pytest.LogCaptur
             errors.record(subject, DisconnectedError("no connection"))
     reported = warnings(caplog)
     windows = 5  # of ten seconds, begun by then
-    assert len([one for one in reported if one.startswith("sending to")]) == windows * MOST_LINES
+    assert len([message for message in reported if message.startswith("sending to")]) == windows * MOST_LINES
     assert reported.count("further failures of this client are counted, and not logged for 10 s") == windows
     assert f"{10 * (5_000 - MOST_LINES)} further failures were not logged; 5000 subjects are in trouble now" in reported
     assert len(reported) < windows * (MOST_LINES + 3)

@@ -32,7 +32,7 @@ LASTS_MS = 5_000
 
 
 def reported(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    return [(one.levelname, one.getMessage()) for one in caplog.records if one.levelno >= logging.INFO]
+    return [(record.levelname, record.getMessage()) for record in caplog.records if record.levelno >= logging.INFO]
 
 
 async def refused_for_a_while(
@@ -65,7 +65,10 @@ def no_records(version: int, request: fetch_wire.FetchRequest) -> fetch_wire.Fet
         fetch_wire.FetchTopicResult(
             topic.topic,
             topic.topic_id,
-            [fetch_wire.FetchPartitionResult(one.partition, error_code=STORAGE_ERROR) for one in topic.partitions],
+            [
+                fetch_wire.FetchPartitionResult(partition.partition, error_code=STORAGE_ERROR)
+                for partition in topic.partitions
+            ],
         )
         for topic in request.topics
     ]
@@ -132,7 +135,7 @@ def test_a_range_that_is_read(caplog: pytest.LogCaptureFixture) -> None:
 
         async def read() -> int:
             return sum(
-                [len(one.columns) async for one in fetch_range(cluster, PARTITION, 0, 2, FetchSettings(), 30_000)]
+                [len(piece.columns) async for piece in fetch_range(cluster, PARTITION, 0, 2, FetchSettings(), 30_000)]
             )
 
         assert await refused_for_a_while(world, 1, no_records, read) == 2
@@ -191,7 +194,8 @@ def test_a_position_that_cannot_be_checked(caplog: pytest.LogCaptureFixture) -> 
             epochs.OffsetForLeaderTopicResult(
                 topic=topic.topic,
                 partitions=[
-                    epochs.EpochEndOffset(partition=one.partition, error_code=NOT_LEADER) for one in topic.partitions
+                    epochs.EpochEndOffset(partition=partition.partition, error_code=NOT_LEADER)
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -218,8 +222,8 @@ def test_a_group_that_does_not_let_one_join(caplog: pytest.LogCaptureFixture) ->
     async def body(world: World) -> None:
         consumer = consumer_of(world, group_id="g", group_protocol="classic")
         await consumer.subscribe([TOPIC])
-        stranger = join_group.JoinGroupResponse(error_code=UNKNOWN_MEMBER)
-        got = await refused_for_a_while(world, 11, lambda *_: stranger, lambda: values_of(consumer, 2))
+        unknown_member = join_group.JoinGroupResponse(error_code=UNKNOWN_MEMBER)
+        got = await refused_for_a_while(world, 11, lambda *_: unknown_member, lambda: values_of(consumer, 2))
         assert got == [b"a", b"b"]
         await consumer.close()
 
@@ -233,8 +237,8 @@ def test_a_topic_whose_partitions_get_no_leader(caplog: pytest.LogCaptureFixture
     async def body(world: World) -> None:
         broker = world.broker
         broker.offered[19] = (2, 7)
-        made = CreateTopicsResponse(topics=[CreatableTopicResult(name="new", topic_id=topic_id("new"))])
-        broker.scripts[19].append(lambda *_: made)
+        response = CreateTopicsResponse(topics=[CreatableTopicResult(name="new", topic_id=topic_id("new"))])
+        broker.scripts[19].append(lambda *_: response)
         usual = broker.answer_3
 
         def leaderless(version: int, request: Any) -> MetadataResponse:
@@ -258,8 +262,8 @@ def test_a_transaction_that_is_asked_about(caplog: pytest.LogCaptureFixture, cod
 
     def refused(version: int, request: Any) -> describe_transactions.DescribeTransactionsResponse:
         states = [
-            describe_transactions.TransactionState(transactional_id=one, error_code=code)
-            for one in request.transactional_ids
+            describe_transactions.TransactionState(transactional_id=transactional_id, error_code=code)
+            for transactional_id in request.transactional_ids
         ]
         return describe_transactions.DescribeTransactionsResponse(transaction_states=states)
 

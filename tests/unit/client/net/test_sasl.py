@@ -395,7 +395,7 @@ def test_a_session_is_renewed_before_it_ends_and_requests_wait_meanwhile() -> No
         connection.close()
 
     broker = run(body, sasl_broker(lifetime_ms=2000))
-    assert [one.transactional_id for one in broker.asked(26)] == [str(number) for number in range(100)]
+    assert [request.transactional_id for request in broker.asked(26)] == [str(number) for number in range(100)]
     assert 5 <= len(broker.asked(17)) == len(broker.asked(36)) <= 7
     keys = [key for key, _, _ in broker.requests]
     assert all(keys[at + 1] == 36 for at, key in enumerate(keys) if key == 17)
@@ -413,12 +413,12 @@ def test_a_mechanism_that_is_not_offered() -> None:
 
 
 def test_a_token_is_used_again_while_it_lives() -> None:
-    made = []
+    tokens = []
 
     async def body(world: World) -> None:
         def provider() -> sasl.OAuthToken:
-            made.append(1)
-            return sasl.OAuthToken(f"t{len(made)}", world.runtime.wall_ms() + 10_000)
+            tokens.append(1)
+            return sasl.OAuthToken(f"t{len(tokens)}", world.runtime.wall_ms() + 10_000)
 
         login = ClientLogin("OAUTHBEARER", token_provider=provider)
         for _ in range(20):
@@ -427,7 +427,7 @@ def test_a_token_is_used_again_while_it_lives() -> None:
 
     broker = run(body, sasl_broker())
     assert len(broker.asked(36)) == 20
-    assert len(made) == 3, "each serves for 80 % of its 10 s"
+    assert len(tokens) == 3, "each serves for 80 % of its 10 s"
 
 
 def test_a_password_that_was_changed_ends_the_producer_at_once() -> None:

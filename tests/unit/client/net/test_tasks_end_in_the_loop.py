@@ -44,12 +44,12 @@ def without_the_collector() -> Iterator[None]:
 @pytest.mark.parametrize("ending", ["result", "error", "cancelled"])
 def test_a_task_is_freed_in_the_loop(call: Call, ending: str) -> None:
     freed_in: list[int] = []
-    kept: list[weakref.ref[Any]] = []
+    references: list[weakref.ref[Any]] = []
     loop_thread: list[int] = []
 
     async def run() -> object:
         # No local variable, which a traceback would keep.
-        kept.append(weakref.ref(asyncio.current_task(), lambda _: freed_in.append(threading.get_ident())))
+        references.append(weakref.ref(asyncio.current_task(), lambda _: freed_in.append(threading.get_ident())))
         loop_thread.append(threading.get_ident())
         if ending == "error":
             raise ValueError(ending)

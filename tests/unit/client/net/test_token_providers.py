@@ -138,10 +138,10 @@ def test_a_coroutine_that_wants_to_end_the_program_ends_no_loop(ending: type[Bas
     assert asked == 2
 
 
-@pytest.mark.parametrize("made", [http_error, OfRequests, OfAiohttp, OfBotocore])
+@pytest.mark.parametrize("make_error", [http_error, OfRequests, OfAiohttp, OfBotocore])
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 425, 429, 500, 502, 503, 504])
-def test_only_a_4xx_is_a_refusal(made: Any, status: int) -> None:
-    error = made(status)
+def test_only_a_4xx_is_a_refusal(make_error: Any, status: int) -> None:
+    error = make_error(status)
     failure = failure_of_provider(error)
     assert failure.__cause__ is error
     is_final = status < 500 and status not in (408, 425, 429)
@@ -160,7 +160,7 @@ def test_a_producer_waits_for_its_identity_provider() -> None:
     async def body(world: World) -> None:
         producer = world.producer(**settings(provider))
         sent = [producer.append("t", b"%d" % number) for number in range(5)]
-        assert [(await world.outcome(one)).offset for one in sent] == [0, 1, 2, 3, 4]
+        assert [(await world.outcome(delivery)).offset for delivery in sent] == [0, 1, 2, 3, 4]
         await producer.close()
 
     run(body, broker_with_sasl())

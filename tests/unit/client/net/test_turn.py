@@ -55,14 +55,14 @@ def test_holds_that_are_collected_while_they_are_looked_at() -> None:
 
 
 def test_a_hold_that_is_over_is_forgotten_and_one_that_is_not_keeps_others_out() -> None:
-    one, other = Task(), Task()
-    now = [one]
+    first, second = Task(), Task()
+    now = [first]
     turn = Turn(lambda: now[0])
     for _ in range(10):
         turn.take("poll").ended = True
     assert len(turn._holds) == 1
     held = turn.take("poll")
-    now[0] = other
+    now[0] = second
     with pytest.raises(UsageError, match="another task is using this consumer: task 'one of many' is in poll"):
         turn.take("commit")
     del held

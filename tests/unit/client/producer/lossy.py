@@ -64,7 +64,7 @@ class Log:
         for _ in range(count):
             self.end = self.batches.pop().base
         left = [] if forget else self.batches
-        self.known = {one.producer_id: (one.epoch, one.sequence + one.records) for one in left}
+        self.known = {batch.producer_id: (batch.epoch, batch.sequence + batch.records) for batch in left}
 
 
 class Partition(ScriptedBroker):
@@ -80,17 +80,17 @@ class Partition(ScriptedBroker):
         self.trouble: str | None = None
         self.refusals: tuple[int, ...] = REFUSALS
         self.vague = False
-        self._made = 0
+        self._value_number = 0
         self._appended: set[bytes | None] = set()  # ever, to whatever log
 
     def value(self) -> bytes:
         """One that no other record has."""
-        self._made += 1
-        return b"%d" % self._made
+        self._value_number += 1
+        return b"%d" % self._value_number
 
     def swallowed(self, acknowledged: Iterable[bytes]) -> list[bytes]:
         """Those of these that were never written."""
-        return [one for one in acknowledged if one not in self._appended]
+        return [value for value in acknowledged if value not in self._appended]
 
     def answer_3(self, version: int, request: Any) -> Any:
         reply = super().answer_3(version, request)
@@ -113,9 +113,9 @@ class Partition(ScriptedBroker):
             raise CutConnection
         names = {UUID(int=number): name for name, number in self.ids.items()}
         results = []
-        for one in request.partitions:
-            header = parse_header(one.records)
-            name = one.topic if one.topic is not None else names.get(one.topic_id)
+        for partition in request.partitions:
+            header = parse_header(partition.records)
+            name = partition.topic if partition.topic is not None else names.get(partition.topic_id)
             code, base, start = 100, -1, -1
             if name is not None and self.trouble == NOT_APPENDED and name == "t":
                 code = self.dice.choice(self.refusals)
@@ -125,9 +125,11 @@ class Partition(ScriptedBroker):
                 end = log.end
                 code, base = log.append(header, vague=self.vague)
                 if log.end > end:
-                    self._appended.update(decode_batches(bytes(one.records)).values())
+                    self._appended.update(decode_batches(bytes(partition.records)).values())
             results.append(
-                produce_wire.ProducePartitionResult(one.topic, one.topic_id, one.partition, code, base, -1, start, None)
+                produce_wire.ProducePartitionResult(
+                    partition.topic, partition.topic_id, partition.partition, code, base, -1, start, None
+                )
             )
         if self.trouble == LOST_REPLY:
             raise CutConnection

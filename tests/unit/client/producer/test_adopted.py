@@ -32,9 +32,9 @@ def sent(broker: ScriptedBroker) -> list[Any]:
     """Return the batches that the producer sent, in order, as (topic, partition, batch)."""
     names = {topic_id(name): name for name in ("t", "x", "y")}
     return [
-        (one.topic or names[one.topic_id], one.partition, bytes(one.records))
+        (partition.topic or names[partition.topic_id], partition.partition, bytes(partition.records))
         for request in broker.asked(0)
-        for one in request.partitions
+        for partition in request.partitions
     ]
 
 

@@ -41,9 +41,9 @@ def test_batches_of_a_table_are_about_equally_large(rows: int) -> None:
     target = Target("t", 1, [0], 0)
     batches = [data for _, data in encode_table(table(rows, 100), target, Sticky(1, lambda: 0.0), config)]
     assert b"".join(
-        value or b"" for one in batches for value in decode_batches(one, check_crc=False).values()
+        value or b"" for batch in batches for value in decode_batches(batch, check_crc=False).values()
     ) == b"".join(table(rows, 100).column("value").to_pylist())
-    sizes = [len(one) for one in batches]
+    sizes = [len(batch) for batch in batches]
     assert max(sizes) <= config.max_request_size
     assert min(sizes) > 0.8 * max(sizes)
     assert len(sizes) == -(-sum(sizes) // config.max_request_size)

@@ -214,7 +214,9 @@ def test_a_slow_function_is_named_once(broker: fencepost.Broker, kind: str, capl
     with fencepost.Producer(broker.bootstrap_servers, **settings) as producer:
         for _ in range(3):
             producer.send("t", b"v", on_delivery=slow if kind == "delivery callback" else None)
-    reported = [one for one in caplog.records if one.levelno == logging.WARNING and "took" in one.getMessage()]
+    reported = [
+        record for record in caplog.records if record.levelno == logging.WARNING and "took" in record.getMessage()
+    ]
     assert len(reported) == 1
     words = reported[0].getMessage()
     assert words.startswith("producer 'orders': ") and kind in words and " ms" in words
@@ -256,7 +258,7 @@ def test_a_partitioner_keeps_the_order_of_sending(broker: fencepost.Broker) -> N
         assert entered.wait(WAIT_S)
         others = [producer.send("sequence", b"%d" % number * 50) for number in range(1, 9)]
         release.set()
-        assert [one.result(WAIT_S).offset for one in (first, *others)] == list(range(9))
+        assert [delivery.result(WAIT_S).offset for delivery in (first, *others)] == list(range(9))
 
 
 def test_the_thread_ends_with_the_producer(broker: fencepost.Broker) -> None:
@@ -305,7 +307,7 @@ def test_a_flush_that_probably_means_seconds_is_named_once(
             producer.flush(10)
         producer.flush(10_000)
         producer.flush(0)
-    assert [one.getMessage() for one in caplog.records if "flush" in one.getMessage()] == [
+    assert [record.getMessage() for record in caplog.records if "flush" in record.getMessage()] == [
         "flush(10) waits 10 ms, not seconds as in other clients"
     ]
     with fencepost.Producer("127.0.0.1:1") as producer:

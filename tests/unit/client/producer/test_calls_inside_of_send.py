@@ -65,7 +65,7 @@ class HistoryBuilder:
             native=name == "native",
         )
         self.accumulator.check = self._check
-        self.told: dict[bytes, tuple[Chunk, int]] = {}
+        self.appended: dict[bytes, tuple[Chunk, int]] = {}
         self.closed: list[Chunk] = []
         self.transaction = 1
         self.is_open = True
@@ -87,10 +87,10 @@ class HistoryBuilder:
 
     def add(self, value: bytes, **extras: Any) -> None:
         names = ("key", "partition", "headers", "timestamp_ms", "on_delivery")
-        self.told[value] = self.accumulator.append("t", value, *(extras.get(name) for name in names))
+        self.appended[value] = self.accumulator.append("t", value, *(extras.get(name) for name in names))
 
     def table(self, value: bytes) -> None:
-        self.told[value] = (self.accumulator.append_table("t", value, 10), 0)
+        self.appended[value] = (self.accumulator.append_table("t", value, 10), 0)
 
     def flush(self) -> None:
         """As the I/O thread does."""
@@ -184,12 +184,12 @@ def inside(interrupted: str, handler: str, name: str) -> int:
         story.add(b"last", partition=9)
         found = story.found()
         values = [value for value, _ in found]
-        assert sorted(values) == sorted(story.told), at
-        assert all(story.told[value] == at_row for value, at_row in found), at
+        assert sorted(values) == sorted(story.appended), at
+        assert all(story.appended[value] == at_row for value, at_row in found), at
         assert (values[0], values[-1]) == (b"0", b"last"), at
         for column, wanted_of in (("partitions", {b"0": 0, b"last": 9}), ("timestamps", {})):
             for value, wanted in wanted_of.items():
-                chunk, row = story.told[value]
+                chunk, row = story.appended[value]
                 assert (getattr(chunk, column) or {}).get(row) == wanted
         for chunk in story.closed:
             story.accumulator.released(chunk)
@@ -219,7 +219,7 @@ def at_the_end(interrupted: str, name: str) -> tuple[int, int]:
         except Ended:
             refused += 1
         found = story.found()
-        assert sorted(value for value, _ in found) == sorted(story.told), at
+        assert sorted(value for value, _ in found) == sorted(story.appended), at
         if not steps.struck:
             break
         assert len(story.closed) == story.ends[0], f"{at}: a record of no transaction"
@@ -431,13 +431,13 @@ def test_a_handler_that_makes_the_first_client_of_the_process_inside_of_the_firs
     for at in count(1):
         with monkeypatch.context() as patch:
             patch.setattr(io_module, "_by_process", {})
-            made: list[fencepost.Producer] = []
-            steps = Steps(at, lambda made=made: made.append(make()), (IO_FILE,), "line")  # type: ignore[misc]
-            made.append(steps.during(make))
-            assert len({each._io for each in made}) == 1, at
-            for each in made:
+            producers: list[fencepost.Producer] = []
+            steps = Steps(at, lambda producers=producers: producers.append(make()), (IO_FILE,), "line")  # type: ignore[misc]
+            producers.append(steps.during(make))
+            assert len({each._io for each in producers}) == 1, at
+            for each in producers:
                 each.close()
-            made[0]._io.stop()
+            producers[0]._io.stop()
         if not steps.struck:
             break
     assert at > 20

@@ -50,7 +50,7 @@ def try_each_step(body: Callable[[World, ProducerCore, Coordinator, int], Corout
     for steps in range(MOST_STEPS):
         more: list[bool] = []
 
-        async def one(world: World, steps: int = steps, more: list[bool] = more) -> None:
+        async def scenario(world: World, steps: int = steps, more: list[bool] = more) -> None:
             coordinator = Coordinator()
             world.broker.answer_26 = coordinator.answer  # type: ignore[method-assign]
             producer = world.producer(transactional_id="x")
@@ -61,9 +61,9 @@ def try_each_step(body: Callable[[World, ProducerCore, Coordinator, int], Corout
             more.append(await body(world, producer, coordinator, steps))
             await producer.close(0)
 
-        broker = run(one)
+        broker = run(scenario)
         keys = [key for key, _, _ in broker.requests]
-        if END in keys and any(one.committed for one in broker.asked(END)):
+        if END in keys and any(request.committed for request in broker.asked(END)):
             assert sum(count for *_, count in broker.batches) == 3
             assert max(n for n, key in enumerate(keys) if key == PRODUCE) < keys.index(END), "records before the commit"
         if not more[0]:
@@ -104,10 +104,10 @@ def test_an_abort_after_a_cancelled_commit_tells_the_truth() -> None:
         if cut:
             try:
                 await producer.abort_transaction()
-                told_committed = False
+                was_committed = False
             except TransactionCommittedError:
-                told_committed = True
-            assert coordinator.ended.get(0, False) is told_committed
+                was_committed = True
+            assert coordinator.ended.get(0, False) is was_committed
         return cut
 
     try_each_step(body)
@@ -145,7 +145,7 @@ def test_a_cancelled_init_can_be_repeated() -> None:
     finished = []
     for steps in range(MOST_STEPS):
 
-        async def one(world: World, steps: int = steps) -> None:
+        async def body(world: World, steps: int = steps) -> None:
             producer = world.producer(transactional_id="x")
 
             async def init() -> None:
@@ -158,7 +158,7 @@ def test_a_cancelled_init_can_be_repeated() -> None:
             finished.append(not cut)
             await producer.close(0)
 
-        run(one)
+        run(body)
         if finished[-1]:
             break
     assert finished[-1]

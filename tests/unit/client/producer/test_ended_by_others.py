@@ -67,7 +67,7 @@ def aborted_by_admin(broker: fencepost.Broker, note: PreparedTransaction) -> Non
         admin.complete("x", note, commit=False)
 
 
-def kept_and_left(broker: fencepost.Broker, _note: PreparedTransaction) -> None:
+def keep_and_leave(broker: fencepost.Broker, _note: PreparedTransaction) -> None:
     with writer(broker) as producer:
         producer.init_transactions(keep_prepared=True)
 
@@ -76,7 +76,7 @@ def killed(broker: fencepost.Broker, _note: PreparedTransaction) -> None:
     broker.restart(clean=False)
 
 
-def next_one(broker: fencepost.Broker, _note: PreparedTransaction) -> None:
+def next_transaction(broker: fencepost.Broker, _note: PreparedTransaction) -> None:
     with writer(broker) as producer:
         producer.init_transactions(keep_prepared=True)
         with producer.transaction():
@@ -86,7 +86,7 @@ def next_one(broker: fencepost.Broker, _note: PreparedTransaction) -> None:
 COMPLETES = [by_producer, by_admin]
 
 
-@pytest.mark.parametrize("between", [[], [kept_and_left], [killed], [kept_and_left, killed], [kept_and_left] * 3])
+@pytest.mark.parametrize("between", [[], [keep_and_leave], [killed], [keep_and_leave, killed], [keep_and_leave] * 3])
 @pytest.mark.parametrize("ways", list(itertools.product(COMPLETES, repeat=3)))
 def test_a_commit_is_told_by_every_way_in_every_order(
     broker: fencepost.Broker, ways: tuple[Way, ...], between: list[Way]
@@ -104,7 +104,7 @@ def test_a_commit_is_remembered_behind_later_transactions_and_a_kill(broker: fen
     note = prepared(broker, b"v")
     by_producer(broker, note)
     for _ in range(3):
-        next_one(broker, note)
+        next_transaction(broker, note)
     with writer(broker) as producer:
         producer.init_transactions()
         for number in range(100):
@@ -117,7 +117,7 @@ def test_a_commit_is_remembered_behind_later_transactions_and_a_kill(broker: fen
 
 
 @pytest.mark.parametrize("way", COMPLETES)
-@pytest.mark.parametrize("later", [[], [killed], [next_one], [kept_and_left, next_one, killed]])
+@pytest.mark.parametrize("later", [[], [killed], [next_transaction], [keep_and_leave, next_transaction, killed]])
 def test_only_what_is_aborted_is_lost(broker: fencepost.Broker, way: Way, later: list[Way]) -> None:
     note = prepared(broker, b"v")
     aborted_by_admin(broker, note)
@@ -130,7 +130,7 @@ def test_only_what_is_aborted_is_lost(broker: fencepost.Broker, way: Way, later:
 
 
 @pytest.mark.parametrize("ways", list(itertools.product([*COMPLETES, aborted_by_admin], repeat=2)))
-@pytest.mark.parametrize("between", [[], [killed], [kept_and_left], [next_one]])
+@pytest.mark.parametrize("between", [[], [killed], [keep_and_leave], [next_transaction]])
 def test_nothing_was_written_so_nothing_is_lost(
     broker: fencepost.Broker, ways: tuple[Way, ...], between: list[Way]
 ) -> None:
@@ -170,7 +170,7 @@ def test_an_expired_id_is_unknown_and_nothing_else(broker: fencepost.Broker, way
     assert "write" not in str(raised.value)
     with pytest.raises(TransactionOutcomeUnknownError):
         aborted_by_admin(broker, note)
-    next_one(broker, note)
+    next_transaction(broker, note)
     with pytest.raises(TransactionOutcomeUnknownError):
         way(broker, note)
 
@@ -232,7 +232,7 @@ def test_the_writer_is_fenced_by_a_keep_and_its_transaction_is_not_lost(broker: 
         first.begin_transaction()
         first.send("t", b"v")
         note = first.prepare_transaction()
-        kept_and_left(broker, note)
+        keep_and_leave(broker, note)
         with pytest.raises(ProducerFencedError, match="still open"):
             first.complete_transaction(note)
     assert by_producer(broker, note)
@@ -245,7 +245,7 @@ def test_the_writer_learns_that_its_successor_has_committed(broker: fencepost.Br
         first.send("t", b"v")
         note = first.prepare_transaction()
         by_producer(broker, note)
-        next_one(broker, note)
+        next_transaction(broker, note)
         assert first.complete_transaction(note)
         with pytest.raises(ProducerFencedError), first.transaction():
             first.send("t", b"zombie")

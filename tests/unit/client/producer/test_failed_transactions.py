@@ -34,7 +34,7 @@ def test_what_failed_is_told_when_it_is_to_be_prepared_or_completed(complete: bo
         producer.begin_transaction()
         await producer.close()
 
-    assert not any(one.committed for one in run(body).asked(END))
+    assert not any(request.committed for request in run(body).asked(END))
 
 
 def test_what_a_transaction_failed_of_keeps_its_kind() -> None:

@@ -29,11 +29,11 @@ NOT_STRUCK = 10_000
 def broker() -> Iterator[fencepost.Broker]:
     with fencepost.Broker() as running:
         for step in STEPS:
-            one = ByHand(running, step)
-            one.run(NOT_STRUCK, one.producer.abort_transaction)  # a first call has more points than others
-            with one.producer.transaction():
+            by_hand = ByHand(running, step)
+            by_hand.run(NOT_STRUCK, by_hand.producer.abort_transaction)  # a first call has more points than others
+            with by_hand.producer.transaction():
                 pass
-            one.producer.close()
+            by_hand.producer.close()
         yield running
 
 

@@ -22,15 +22,15 @@ STEPS = 25
 
 async def send(world: World, broker: Partition, producer: ProducerCore, topic: str, count: int) -> list[Any]:
     values = [broker.value() for _ in range(count)]
-    fates = [await world.outcome(one) for one in [producer.append(topic, value) for value in values]]
+    outcomes = [await world.outcome(delivery) for delivery in [producer.append(topic, value) for value in values]]
     assert not broker.swallowed(
-        value for value, outcome in zip(values, fates, strict=True) if isinstance(outcome, RecordMetadata)
+        value for value, outcome in zip(values, outcomes, strict=True) if isinstance(outcome, RecordMetadata)
     )
-    for outcome in fates:
+    for outcome in outcomes:
         cause = outcome.__cause__ if isinstance(outcome, KafkaError) else None
         if isinstance(cause, DataLossError):
             raise cause
-    return fates
+    return outcomes
 
 
 async def live(world: World, broker: Partition, dice: random.Random, with_loss: bool) -> list[str]:

@@ -24,7 +24,7 @@ from tests.support.engines import ENGINES, engine
 
 
 def accumulator(*, native: bool, chunk_bytes: int = 2_000, most_bytes: int = 2_000) -> Accumulator:
-    made = Accumulator(
+    new_accumulator = Accumulator(
         wake=lambda: None,
         now_ms=lambda: 0,
         wall_ms=lambda: 1_000,
@@ -33,8 +33,8 @@ def accumulator(*, native: bool, chunk_bytes: int = 2_000, most_bytes: int = 2_0
         buffer_bytes=1_000_000,
         native=native,
     )
-    made.delivery = Delivery
-    return made
+    new_accumulator.delivery = Delivery
+    return new_accumulator
 
 
 def send(target: Accumulator, value: Any, key: Any, *extras: Any) -> tuple[Chunk, int]:
@@ -80,17 +80,17 @@ def batches(native: bool, records: list[Any], partitions: int, partitioner: str,
 def test_both_forms_make_the_same_batches(
     records: list[Any], partitions: int, partitioner: str, ignore_keys: bool
 ) -> None:
-    made = [batches(native, records, partitions, partitioner, ignore_keys) for native in (True, False)]
-    assert made[0] == made[1]
+    outputs = [batches(native, records, partitions, partitioner, ignore_keys) for native in (True, False)]
+    assert outputs[0] == outputs[1]
 
 
 @given(st.lists(st.integers(-2, 9), max_size=50))
 def test_both_forms_split_the_same(chosen: list[int]) -> None:
-    made = []
+    outputs = []
     for name in ENGINES:
         with engine(name):
-            made.append(split(chosen))
-    assert made[0] == made[1]
+            outputs.append(split(chosen))
+    assert outputs[0] == outputs[1]
 
 
 @pytest.fixture

@@ -82,7 +82,9 @@ def test_a_batch_of_unknown_fate_ends_the_producer_with_the_abort() -> None:
         await producer.close(0)
 
     broker = run(body, old_broker())
-    assert [one.committed for one in broker.asked(END)] == [False], "nothing waits for the transaction's timeout"
+    assert [request.committed for request in broker.asked(END)] == [False], (
+        "nothing waits for the transaction's timeout"
+    )
 
 
 @pytest.mark.parametrize("open_ms", [59_000, 60_000])

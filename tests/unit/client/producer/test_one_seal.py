@@ -36,8 +36,8 @@ def test_every_batch_is_sealed_once(monkeypatch: pytest.MonkeyPatch, idempotent:
                 await world.outcome(producer.append("t", b"%d" % number, None, None, None, None, None))
 
     broker = run(main, ScriptedBroker())
-    sent = [one.records for request in broker.asked(0) for one in request.partitions]
+    sent = [partition.records for request in broker.asked(0) for partition in request.partitions]
     assert len(sent) == COUNT
     assert len(computed) == COUNT
     monkeypatch.undo()
-    assert all(verify_crc(one) for one in sent)
+    assert all(verify_crc(batch) for batch in sent)

@@ -86,7 +86,7 @@ def test_parts_of_a_batch_that_is_too_large_come_behind_what_was_refused_before_
         queue.number(taken)
         queue.acknowledged(taken, taken.sequence)
     assert sent == order
-    assert [one.sequence for one in sent] == list(range(len(order)))
+    assert [sent_batch.sequence for sent_batch in sent] == list(range(len(order)))
 
 
 def test_the_first_part_comes_back_before_the_second() -> None:

@@ -52,9 +52,9 @@ def test_a_writer_that_dies_before_it_prepares_holds_up_nobody(broker: fencepost
     assert committed(broker) == [b"w"]
 
 
-@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("is_prepared", [False, True])
 def test_each_transaction_of_a_producer_has_a_timeout_until_it_is_prepared(
-    broker: fencepost.Broker, kept: bool
+    broker: fencepost.Broker, is_prepared: bool
 ) -> None:
     with writer(broker) as producer:
         producer.init_transactions()
@@ -63,11 +63,11 @@ def test_each_transaction_of_a_producer_has_a_timeout_until_it_is_prepared(
             producer.send("t", b"%d" % number)
             note = producer.prepare_transaction()
             later(broker, 2 * 86_400)
-            if kept and number:
+            if is_prepared and number:
                 break
             assert producer.complete_transaction(note)
     with writer(broker) as producer:
-        assert (producer.init_transactions(keep_prepared=True) == note) is kept
+        assert (producer.init_transactions(keep_prepared=True) == note) is is_prepared
         assert producer.complete_transaction(note)
         producer.begin_transaction()
         producer.send("t", b"late").result()

@@ -54,7 +54,7 @@ async def deliver_one_by_one(world: World, producer: ProducerCore, *values: byte
 async def deliver_at_once(world: World, producer: ProducerCore, *values: bytes) -> None:
     sent = [producer.append("t", value) for value in values]
     await producer.flush()
-    assert [(await world.outcome(one)).offset >= 0 for one in sent] == [True] * len(values)
+    assert [(await world.outcome(delivery)).offset >= 0 for delivery in sent] == [True] * len(values)
 
 
 def test_records_that_were_never_sent_leave_no_gap() -> None:
@@ -63,8 +63,8 @@ def test_records_that_were_never_sent_leave_no_gap() -> None:
         await deliver_at_once(world, producer, b"a", b"b")
         waiting = [producer.append("t", b"c") for _ in range(3)]
         assert producer.purge(in_flight=False) == 3
-        for one in waiting:
-            check(await world.outcome(one), unknown=False)
+        for delivery in waiting:
+            check(await world.outcome(delivery), unknown=False)
         await deliver_at_once(world, producer, b"d")
         await producer.close()
 
@@ -74,11 +74,11 @@ def test_records_that_were_never_sent_leave_no_gap() -> None:
 def test_records_whose_topic_is_unknown_are_in_the_queue() -> None:
     async def body(world: World) -> None:
         producer = world.producer()
-        one = producer.append("t", b"v")
+        delivery = producer.append("t", b"v")
         while not world.broker.asked(18):
             await world.runtime.sleep_ms(0)
         assert producer.purge() == 1
-        check(await world.outcome(one), unknown=False)
+        check(await world.outcome(delivery), unknown=False)
         await deliver_one_by_one(world, producer, b"w")
         await producer.close()
 
@@ -121,8 +121,8 @@ def test_a_refused_batch_is_not_sent_again_and_its_sequence_is_free(code: int) -
         await deliver_one_by_one(world, producer, b"a")
         world.broker.scripts[0].append(purging(producer, purged, refusing(world.broker, code)))
         sent = [producer.append("t", b"purged") for _ in range(2)]
-        for one in sent:
-            check(await world.outcome(one), unknown=True)
+        for delivery in sent:
+            check(await world.outcome(delivery), unknown=True)
         while producer.metrics()["requests_in_flight"]:
             await world.runtime.sleep_ms(1)
         await deliver_one_by_one(world, producer, b"b")
@@ -157,12 +157,12 @@ def test_a_batch_that_waits_for_a_retry_is_in_the_queue(code: int, unknown: bool
         producer = world.producer(retry_backoff_ms=1_000)
         await deliver_one_by_one(world, producer, b"a")
         world.broker.refuse_produce(code)
-        one = producer.append("t", b"purged")
+        delivery = producer.append("t", b"purged")
         while not producer.metrics()["record_retry_total"]:
             await world.runtime.sleep_ms(1)
         assert producer.purge(in_queue=False) == 0
         assert producer.purge(in_flight=False) == 1
-        check(await world.outcome(one), unknown=unknown)
+        check(await world.outcome(delivery), unknown=unknown)
         await deliver_one_by_one(world, producer, b"b")
         await producer.close()
 
@@ -256,7 +256,7 @@ def test_a_transaction_without_its_purged_records_can_only_be_aborted(version: i
         await producer.close()
 
     broker = run(body, ScriptedBroker(transaction_version=version))
-    assert [one.committed for one in broker.asked(26)] == [False, True]
+    assert [request.committed for request in broker.asked(26)] == [False, True]
     [first, second] = broker.batches[-2:]
     assert first[1] > broker.batches[0][1]  # a new epoch, whose sequences begin at 0
     assert (first[2:], second[2:]) == ((0, 1), (1, 1))
@@ -275,4 +275,4 @@ def test_a_purge_during_a_commit_fails_it() -> None:
         await producer.abort_transaction()
         await producer.close()
 
-    assert [one.committed for one in run(body).asked(26)] == [False]
+    assert [request.committed for request in run(body).asked(26)] == [False]

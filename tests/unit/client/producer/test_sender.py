@@ -36,8 +36,8 @@ def test_batches_go_out_in_order_and_numbered() -> None:
         for number in range(7):
             sent.append(producer.append("t", b"v%d" % number))
             await world.runtime.sleep_ms(1)
-        fates = [await world.outcome(one) for one in sent]
-        assert [one.offset for one in fates] == list(range(7))
+        outcomes = [await world.outcome(delivery) for delivery in sent]
+        assert [outcome.offset for outcome in outcomes] == list(range(7))
         await producer.close()
 
     broker = run(body)
@@ -139,7 +139,7 @@ def test_keys_decide_also_beside_records_without_one() -> None:
     async def body(world: World) -> None:
         producer = world.producer()
         sent = [producer.append("t", b"v", key) for key in keys]
-        chosen = [(await world.outcome(one)).partition for one in sent]
+        chosen = [(await world.outcome(delivery)).partition for delivery in sent]
         for key, partition in zip(keys, chosen, strict=True):
             assert partition in ([0, 1, 2] if key is None else [(hashes[key] & 0x7FFFFFFF) % 3])
         await producer.close()
@@ -188,7 +188,9 @@ def test_a_refusal_does_not_undo_what_an_unanswered_attempt_may_have_done(code: 
         producer = world.producer(linger_ms=5)
         world.broker.scripts[0].append(cut)
         world.broker.refuse_produce(code)
-        for failed in [await world.outcome(one) for one in [producer.append("t", b"lost") for _ in range(records)]]:
+        for failed in [
+            await world.outcome(delivery) for delivery in [producer.append("t", b"lost") for _ in range(records)]
+        ]:
             assert isinstance(failed, ProduceFailedError)
             assert (failed.code, failed.outcome_unknown) == (code, True)
         for sent in [producer.append("t", b"next") for _ in range(records)]:
@@ -217,7 +219,7 @@ def test_a_broker_that_is_too_old_to_be_sent_to_is_told_as_that() -> None:
         world.broker.offered[0] = (0, 2)
         producer = world.producer(enable_idempotence=False)
         sent = [producer.append(topic, b"v") for topic in ("t", "t", "u")]
-        errors = [await world.outcome(one) for one in sent]
+        errors = [await world.outcome(delivery) for delivery in sent]
         assert [type(error.__cause__) for error in errors] == [UnsupportedVersionError] * 3
         assert "offers Produce in 0-2, needed are 3-13" in str(errors[0])
         with pytest.raises(UnsupportedVersionError):
@@ -235,8 +237,8 @@ def test_a_defect_of_the_client_is_told_of_every_record(monkeypatch: pytest.Monk
         producer = world.producer()
         monkeypatch.setattr("fencepost.client.producer.batching.Router.route", broken)
         sent = [producer.append("t", b"0"), producer.append("u", b"1")]
-        for one in sent:
-            assert "the sender failed: ZeroDivisionError()" in str(await world.outcome(one))
+        for delivery in sent:
+            assert "the sender failed: ZeroDivisionError()" in str(await world.outcome(delivery))
         with pytest.raises(FatalError, match="the sender failed"):
             producer.append("t", b"2")
         await producer.close()
@@ -253,8 +255,8 @@ def test_what_was_in_flight_behind_a_failure_follows_in_order() -> None:
         world.broker.refuse_produce(6)
         world.broker.refuse_produce(45, times=4)
         sent = [producer.append("t", b"x" * 20) for _ in range(5)]
-        fates = [await world.outcome(one) for one in sent]
-        assert [one.offset for one in fates] == [1, 2, 3, 4, 5]
+        outcomes = [await world.outcome(delivery) for delivery in sent]
+        assert [outcome.offset for outcome in outcomes] == [1, 2, 3, 4, 5]
         await producer.close()
 
     broker = run(body)
@@ -270,8 +272,8 @@ def test_the_first_batch_of_a_producer_id_goes_alone() -> None:
         producer = world.producer(batch_size=30)
         await producer.partitions_for("t")
         sent = [producer.append("t", b"x" * 20) for _ in range(5)]
-        fates = [await world.outcome(one) for one in sent]
-        assert [one.offset for one in fates] == [0, 1, 2, 3, 4]
+        outcomes = [await world.outcome(delivery) for delivery in sent]
+        assert [outcome.offset for outcome in outcomes] == [0, 1, 2, 3, 4]
         await producer.close()
 
     assert [sequence for *_, sequence, _ in run(body).batches] == [0, 0, 1, 2, 3, 4]
@@ -367,7 +369,7 @@ def test_a_batch_that_is_too_large_is_halved() -> None:
         world.broker.refuse_produce(10)
         producer = world.producer(linger_ms=5)
         sent = [producer.append("t", b"%d" % number) for number in range(4)]
-        assert [(await world.outcome(one)).offset for one in sent] == [0, 1, 2, 3]
+        assert [(await world.outcome(delivery)).offset for delivery in sent] == [0, 1, 2, 3]
         await producer.close()
 
     assert [(sequence, count) for *_, sequence, count in run(body).batches] == [(0, 4), (0, 2), (2, 2)]
@@ -379,7 +381,7 @@ def test_two_batches_in_flight_that_are_too_large_keep_their_order() -> None:
         await world.outcome(producer.append("t", b"first"))
         world.broker.refuse_produce(10, times=2)
         sent = [producer.append("t", b"%d" % number * 20) for number in range(6)]
-        assert [(await world.outcome(one)).offset for one in sent] == [1, 2, 3, 4, 5, 6]
+        assert [(await world.outcome(delivery)).offset for delivery in sent] == [1, 2, 3, 4, 5, 6]
         await producer.close()
 
     assert [count for *_, count in run(body).batches][:3] == [1, 3, 3]

@@ -40,8 +40,8 @@ class Between(list[Any]):
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker() as one:
-        yield one
+    with Broker() as running:
+        yield running
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def plain() -> Iterator[None]:
 
 @pytest.fixture
 def producer(plain: None, broker: Broker) -> Iterator[Producer]:
-    with Producer(broker.bootstrap_servers, linger_ms=60_000) as one:
-        one.send("t", b"0", b"k0")
-        yield one
+    with Producer(broker.bootstrap_servers, linger_ms=60_000) as sender:
+        sender.send("t", b"0", b"k0")
+        yield sender
 
 
 def between(producer: Producer, **what: Any) -> None:

@@ -39,10 +39,10 @@ def test_after_an_unanswered_request_the_next_transaction_has_an_epoch_of_its_ow
         await producer.close()
 
     broker = run(body, ScriptedBroker(transaction_version=level))
-    assert [one.producer_epoch for one in broker.asked(END)] == [0, *[0] * (lost == END), 1, 1, 1]
-    assert [(one.producer_id, one.producer_epoch) for one in broker.asked(INIT)] == [(-1, -1), (70, 0)]
+    assert [request.producer_epoch for request in broker.asked(END)] == [0, *[0] * (lost == END), 1, 1, 1]
+    assert [(request.producer_id, request.producer_epoch) for request in broker.asked(INIT)] == [(-1, -1), (70, 0)]
     for api_key in (ADD_OFFSETS, OFFSETS):
-        assert [one.producer_epoch for one in broker.asked(api_key)] == [0, *[0] * (lost == api_key), 1, 1, 1]
+        assert [request.producer_epoch for request in broker.asked(api_key)] == [0, *[0] * (lost == api_key), 1, 1, 1]
     assert broker.batches == [(70, 0, 0, 1), *[(70, 1, sequence, 1) for sequence in range(3) if records]]
 
 
@@ -55,7 +55,7 @@ def test_where_everything_was_answered_nothing_is_asked(level: int, epochs: list
         await producer.close()
 
     broker = run(body, ScriptedBroker(transaction_version=level))
-    assert [one.producer_epoch for one in broker.asked(END)] == epochs
+    assert [request.producer_epoch for request in broker.asked(END)] == epochs
     assert len(broker.asked(INIT)) == 1
 
 
@@ -72,7 +72,7 @@ def test_a_cancelled_commit_may_have_left_one() -> None:
         await transaction(producer)
         await producer.close()
 
-    *before, last = (one.producer_epoch for one in run(body, ScriptedBroker(transaction_version=1)).asked(END))
+    *before, last = (request.producer_epoch for request in run(body, ScriptedBroker(transaction_version=1)).asked(END))
     assert (set(before), last) == ({0}, 1)
 
 
@@ -97,7 +97,7 @@ def test_until_the_next_epoch_is_there_nothing_is_enlisted() -> None:
         await producer.close()
 
     broker = run(body, ScriptedBroker(transaction_version=1))
-    assert [one.producer_epoch for one in broker.asked(END)] == [0, 0, 1]
+    assert [request.producer_epoch for request in broker.asked(END)] == [0, 0, 1]
     assert broker.batches == [(70, 0, 0, 1), (70, 1, 0, 1)]
 
 
@@ -111,5 +111,5 @@ def test_before_kafka_2_5_the_epoch_stays() -> None:
         await producer.close()
 
     broker = run(body, ScriptedBroker(transaction_version=0))
-    assert [one.producer_epoch for one in broker.asked(END)] == [0, 0, 0]
+    assert [request.producer_epoch for request in broker.asked(END)] == [0, 0, 0]
     assert broker.batches == [(70, 0, 0, 1), (70, 0, 1, 1)]

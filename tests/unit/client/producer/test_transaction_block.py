@@ -72,9 +72,9 @@ class Copying:
     trouble_in: int = 2
 
     def new_producer(self) -> fencepost.Producer:
-        made = fencepost.Producer(self.broker.bootstrap_servers, transactional_id="x", **IMPATIENT, **self.settings)
-        made.init_transactions()
-        return made
+        producer = fencepost.Producer(self.broker.bootstrap_servers, transactional_id="x", **IMPATIENT, **self.settings)
+        producer.init_transactions()
+        return producer
 
     def end_outage(self) -> None:
         """When the application has nothing to do any more, or fails again."""
@@ -206,7 +206,7 @@ TROUBLES = [
 
 
 @pytest.mark.parametrize("first", [1, 2])
-@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.__name__)
 def test_whatever_ends_a_block_every_record_is_copied_once(
     broker: fencepost.Broker, trouble: Callable[[Copying], object], first: int
 ) -> None:

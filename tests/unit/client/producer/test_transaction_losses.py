@@ -48,7 +48,7 @@ class Coordinator(Partition):
         self.commits = self.halves = 0  # halves: committed without what had been appended, and it could be known
 
     def answer_0(self, version: int, request: Any) -> Any:
-        if any(parse_header(one.records).producer_epoch <= self.fenced for one in request.partitions):
+        if any(parse_header(partition.records).producer_epoch <= self.fenced for partition in request.partitions):
             return self.produced(request, code=47, log_start=-1)
         before = {name: len(log.batches) for name, log in self.logs.items()}
         try:
@@ -61,14 +61,15 @@ class Coordinator(Partition):
         """Return true if the batch is gone and its partition got a later one, so that the producer could know."""
         now = self.logs[name]
         later = any(
-            one is now and other.base >= 0 for _, one, other in self.open[self.open.index((name, log, batch)) + 1 :]
+            later_log is now and later_batch.base >= 0
+            for _, later_log, later_batch in self.open[self.open.index((name, log, batch)) + 1 :]
         )
         return later and (log is not now or (batch.base >= log.start and batch not in log.batches))
 
     def _end(self, *, commit: bool) -> None:
         if commit:
             self.commits += 1
-            self.halves += any(self._is_half(*one) for one in self.open)
+            self.halves += any(self._is_half(*entry) for entry in self.open)
         self.open.clear()
 
     def answer_22(self, version: int, request: Any) -> Any:
@@ -105,7 +106,7 @@ class Application:
         self._make = make
         self.replaced = 0
         self.begun = False
-        self.told: set[type[BaseException]] = set()  # what the calls raised, with all causes
+        self.raised_types: set[type[BaseException]] = set()  # what the calls raised, with all causes
 
     async def send(self, topic: str, count: int = 1) -> bool:
         """True when all were acknowledged."""
@@ -118,11 +119,11 @@ class Application:
             ]
         except AbortableError:
             return False
-        fates = [await self.world.outcome(one) for _, one in sent]
+        outcomes = [await self.world.outcome(delivery) for _, delivery in sent]
         assert not self.broker.swallowed(
-            value for (value, _), outcome in zip(sent, fates, strict=True) if isinstance(outcome, RecordMetadata)
+            value for (value, _), outcome in zip(sent, outcomes, strict=True) if isinstance(outcome, RecordMetadata)
         )
-        return not any(isinstance(outcome, KafkaError) for outcome in fates)
+        return not any(isinstance(outcome, KafkaError) for outcome in outcomes)
 
     async def end(self, *, commit: bool) -> bool:
         """True when it is committed."""
@@ -150,7 +151,7 @@ class Application:
 
     def _note(self, error: BaseException | None) -> None:
         while error is not None:
-            self.told.add(type(error))
+            self.raised_types.add(type(error))
             error = error.__cause__
 
 
@@ -211,7 +212,7 @@ def test_without_a_loss_none_is_told(level: int, is_old: bool) -> None:
 
         async def body(world: World, broker: Coordinator = broker, dice: random.Random = dice) -> None:
             application = await live(world, broker, dice, STEPS_OF[level])
-            reported.update(application.told)
+            reported.update(application.raised_types)
             assert await application.send("t")  # it goes on
             assert await application.end(commit=True)
             nonlocal replaced
@@ -251,7 +252,7 @@ def test_a_loss_is_told(level: int, within: bool, is_old: bool) -> None:
 
         async def body(world: World, broker: Coordinator = broker, dice: random.Random = dice) -> None:
             application = await live(world, broker, dice, STEPS_OF[level])
-            application.told.clear()
+            application.raised_types.clear()
             assert await application.send("t")
             assert await application.send("t")
             if not within:
@@ -260,7 +261,7 @@ def test_a_loss_is_told(level: int, within: bool, is_old: bool) -> None:
             await application.send("t")
             if level == 2:
                 assert not await application.end(commit=True)
-                assert DataLossError in application.told
+                assert DataLossError in application.raised_types
                 assert await application.send("t")
                 assert await application.end(commit=True)
             else:

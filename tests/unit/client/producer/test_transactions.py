@@ -69,7 +69,7 @@ def test_protocol_2_takes_the_epoch_from_each_end() -> None:
 
     broker = run(body)
     assert broker.batches == [(70, 0, 0, 1), (70, 1, 0, 1), (70, 2, 0, 1)]
-    assert [(one.producer_epoch, one.committed) for one in broker.asked(END)] == [(0, True), (1, True), (2, True)]
+    assert [(end.producer_epoch, end.committed) for end in broker.asked(END)] == [(0, True), (1, True), (2, True)]
     assert broker.asked(ADD_PARTITIONS) == []
     assert broker.versions(0) == {13}
     assert broker.versions(END) == {5}
@@ -94,8 +94,8 @@ def test_protocol_1_enlists_first_and_keeps_the_epoch(level: int) -> None:
 
     broker = run(body, ScriptedBroker(transaction_version=level))
     assert broker.batches == [(70, 0, 0, 1), (70, 0, 1, 1)]
-    assert [one.v3_and_below_topics[0].partitions for one in broker.asked(ADD_PARTITIONS)] == [(0,), (0,)]
-    assert [one.group_id for one in broker.asked(ADD_OFFSETS)] == ["group", "group"]
+    assert [request.v3_and_below_topics[0].partitions for request in broker.asked(ADD_PARTITIONS)] == [(0,), (0,)]
+    assert [request.group_id for request in broker.asked(ADD_OFFSETS)] == ["group", "group"]
     assert max(broker.versions(0)) <= 11
     assert max(broker.versions(END)) <= 4
     assert max(broker.versions(OFFSETS)) <= 4
@@ -119,7 +119,7 @@ def test_protocol_1_aborts_with_a_new_epoch() -> None:
 
     broker = run(body, ScriptedBroker(transaction_version=1))
     assert broker.batches == [(70, 0, 0, 1), (70, 1, 0, 1)]
-    assert [(one.producer_id, one.producer_epoch) for one in broker.asked(INIT)] == [(-1, -1), (70, 0)]
+    assert [(request.producer_id, request.producer_epoch) for request in broker.asked(INIT)] == [(-1, -1), (70, 0)]
 
 
 @pytest.mark.parametrize("level", [0, 1])
@@ -185,7 +185,7 @@ def test_a_timed_out_transaction_is_told_from_fencing_on_commit(code: int) -> No
     assert (asked.producer_id, asked.producer_epoch) == (70, 0)
     assert broker.batches == [(70, 0, 0, 1), (70, 1, 0, 1)]
     # The refused commit and the second transaction's; the answered question already aborted the first.
-    assert [(one.producer_epoch, one.committed) for one in broker.asked(END)] == [(0, True), (1, True)]
+    assert [(request.producer_epoch, request.committed) for request in broker.asked(END)] == [(0, True), (1, True)]
 
 
 @pytest.mark.parametrize("code", [47, 90])
@@ -229,7 +229,7 @@ def test_refused_records_are_told_by_the_next_call(code: int) -> None:
         assert producer.transactions.state is ProducerTxnState.READY
         await producer.close()
 
-    assert all(not one.committed for one in run(body).asked(END))
+    assert all(not request.committed for request in run(body).asked(END))
 
 
 def test_abort_right_after_a_timeout_needs_no_end_txn() -> None:
@@ -261,7 +261,7 @@ def test_what_comes_back_from_the_wire_is_not_sent_in_the_next_transaction() -> 
         producer.append("t", b"next")
         await producer.commit_transaction()
         assert len(world.broker.batches) == before + 1
-        assert [one.topic_id for one in world.broker.asked(0)[-1].partitions] == [topic_id("t")]
+        assert [partition.topic_id for partition in world.broker.asked(0)[-1].partitions] == [topic_id("t")]
         await producer.close()
 
     run(body)
@@ -296,7 +296,7 @@ def test_a_coordinator_that_is_not_ready_is_waited_for(code: int) -> None:
         await producer.commit_transaction()
         await producer.close()
 
-    assert [one.producer_epoch for one in run(body).asked(END)] == [0, 0, 0, 0]
+    assert [request.producer_epoch for request in run(body).asked(END)] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("code", [22, 25, 82])
@@ -345,7 +345,7 @@ def test_a_fatal_refusal_of_offsets_is_raised_at_once(
 
     broker = run(body, ScriptedBroker(transaction_version=transaction_version))
     assert len(broker.asked(api_key)) == 1
-    assert not [one for one in broker.asked(END) if one.committed]
+    assert not [end for end in broker.asked(END) if end.committed]
 
 
 def test_a_member_is_not_hidden_from_a_broker_that_cannot_check_it() -> None:
@@ -402,7 +402,7 @@ def test_two_phases() -> None:
     (asked,) = broker.asked(INIT)
     assert (asked.enable2_pc, asked.keep_prepared_txn) == (True, False)
     assert broker.versions(INIT) == {6}
-    assert [(one.producer_epoch, one.committed) for one in broker.asked(END)] == [(0, True), (1, False)]
+    assert [(request.producer_epoch, request.committed) for request in broker.asked(END)] == [(0, True), (1, False)]
 
 
 def test_close_leaves_a_prepared_transaction_alone() -> None:
@@ -423,7 +423,7 @@ def test_close_aborts_what_is_open() -> None:
         await world.outcome(producer.append("t", b"v"))
         await producer.close()
 
-    assert [one.committed for one in run(body).asked(END)] == [False]
+    assert [request.committed for request in run(body).asked(END)] == [False]
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -438,9 +438,9 @@ def test_a_kept_transaction_is_completed_with_the_next_pair(same: bool) -> None:
     async def body(world: World) -> None:
         producer = world.producer(transactional_id="x", two_phase_commit=True)
         world.broker.scripts[INIT].append(keep)
-        kept = await producer.init_transactions(keep_prepared=True)
-        assert kept == PreparedTransaction(70, 4)
-        wanted = kept if same else PreparedTransaction(70, 3)
+        note = await producer.init_transactions(keep_prepared=True)
+        assert note == PreparedTransaction(70, 4)
+        wanted = note if same else PreparedTransaction(70, 3)
         assert await producer.complete_transaction(wanted) is same
         await producer.close()
 
@@ -579,9 +579,9 @@ def test_nobody_waits_for_records_of_a_transaction_that_failed() -> None:
     class Refusing(ScriptedBroker):
         def answer_0(self, version: int, request: Any) -> Any:
             reply = self.produced(request, code=6)
-            for one in reply.partitions:
-                if one.topic_id == topic_id("refused") or one.topic == "refused":
-                    one.error_code = 29
+            for partition in reply.partitions:
+                if partition.topic_id == topic_id("refused") or partition.topic == "refused":
+                    partition.error_code = 29
             return reply
 
     async def body(world: World) -> None:

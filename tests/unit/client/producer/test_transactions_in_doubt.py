@@ -20,7 +20,7 @@ OVER = ("CompleteAbort", "PrepareAbort", "PrepareEpochFence")
 
 
 @pytest.mark.parametrize(
-    ("level", "open_ms", "says", "told"),
+    ("level", "open_ms", "says", "expected"),
     [
         *((1, 60_000, (state, 1), FencedOrTimedOutError) for state in OVER),  # as a timeout leaves it
         (0, 90_000, ("CompleteAbort", 1), FencedOrTimedOutError),
@@ -35,7 +35,7 @@ OVER = ("CompleteAbort", "PrepareAbort", "PrepareEpochFence")
 )
 @pytest.mark.parametrize("call", ["commit", "abort", "send"])
 def test_below_version_2_time_and_coordinator_tell_a_timeout_from_a_takeover(
-    level: int, open_ms: int, says: tuple[str, int] | None, told: type[KafkaError], call: str
+    level: int, open_ms: int, says: tuple[str, int] | None, expected: type[KafkaError], call: str
 ) -> None:
     async def body(world: World) -> None:
         producer = await started(world)
@@ -50,11 +50,11 @@ def test_below_version_2_time_and_coordinator_tell_a_timeout_from_a_takeover(
         if call == "send":
             world.broker.refuse_produce(47)
             await world.outcome(producer.append("t", b"w"))
-        with pytest.raises(told):
+        with pytest.raises(expected):
             await (producer.abort_transaction() if call == "abort" else producer.commit_transaction())
-        with pytest.raises(told):
+        with pytest.raises(expected):
             producer.begin_transaction()
-        assert producer.metrics()["producer_fenced_total"] == (told is ProducerFencedError)
+        assert producer.metrics()["producer_fenced_total"] == (expected is ProducerFencedError)
         await producer.close(0)
 
     broker = ScriptedBroker(transaction_version=level)

@@ -30,7 +30,7 @@ def test_an_unanswered_commit_can_be_repeated() -> None:
         await producer.commit_transaction()
         await producer.close()
 
-    assert {(one.producer_epoch, one.committed) for one in run(body).asked(END)} == {(0, True)}
+    assert {(request.producer_epoch, request.committed) for request in run(body).asked(END)} == {(0, True)}
 
 
 def test_an_abort_that_finds_the_unanswered_commit_says_so() -> None:

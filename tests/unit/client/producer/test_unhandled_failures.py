@@ -33,7 +33,7 @@ LOGGER = "fencepost.client.producer"
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
 
 
 def test_flush_raises_what_nobody_looked_at_and_close_does_not_repeat_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -172,7 +172,7 @@ def test_one_line_per_topic_and_cause_each_ten_seconds(caplog: pytest.LogCapture
     run(body)
     found = lines(caplog)
     assert 4 <= len(found) <= 8
-    assert sum("topic 't'" in one for one in found) == sum("topic 'u'" in one for one in found)
+    assert sum("topic 't'" in line for line in found) == sum("topic 'u'" in line for line in found)
 
 
 def test_in_a_transaction_the_next_transactional_call_tells() -> None:
@@ -201,7 +201,7 @@ def test_closing_after_an_error_of_the_application_masks_nothing(caplog: pytest.
         assert "records not delivered: 1" in error.__notes__[0]
 
     run(body)
-    assert any("after ZeroDivisionError" in one for one in lines(caplog))
+    assert any("after ZeroDivisionError" in line for line in lines(caplog))
 
 
 def test_what_is_delivered_after_retries_is_no_failure() -> None:
@@ -242,8 +242,8 @@ def test_a_cancelled_task_leaves_no_record_without_a_fate() -> None:
         for task in list(world.runtime.tasks):
             task.cancel()
         await world.runtime.sleep_ms(0)
-        for one in (wire, waiting):
-            assert isinstance(one[0].outcome(one[1]), ProduceFailedError)
+        for delivery in (wire, waiting):
+            assert isinstance(delivery[0].outcome(delivery[1]), ProduceFailedError)
         with pytest.raises(ClosedError, match="event loop ended"):
             producer.append("t", b"later")
         with pytest.raises(ProduceFailedError, match="not delivered: 2"):
@@ -279,10 +279,10 @@ def test_a_record_without_a_place_does_not_fail_those_beside_it() -> None:
         ]
         with pytest.raises(ConfigurationError, match="partition is -1"):
             producer.append("t", b"e", partition=-1)
-        fates = [await world.outcome(one) for one in sent]
-        assert [isinstance(one, ProduceFailedError) for one in fates] == [False, True, False, False]
-        assert "partition 9 of 't', which has 2" in str(fates[1])
-        assert fates[3].partition == 1
+        outcomes = [await world.outcome(delivery) for delivery in sent]
+        assert [isinstance(outcome, ProduceFailedError) for outcome in outcomes] == [False, True, False, False]
+        assert "partition 9 of 't', which has 2" in str(outcomes[1])
+        assert outcomes[3].partition == 1
         await producer.close()
 
     broker = run(body, ScriptedBroker(partitions=2))
@@ -296,10 +296,10 @@ def test_a_partitioner_that_fails_fails_its_record_only() -> None:
     async def body(world: World) -> None:
         producer = world.producer(linger_ms=100, partitioner=partitioner)
         sent = [producer.append("t", value) for value in (b"a", b"b", b"c", b"d")]
-        fates = [await world.outcome(one) for one in sent]
-        assert [isinstance(one, ProduceFailedError) for one in fates] == [False, False, True, True]
-        assert fates[0].partition == 1
-        assert "KeyError" in str(fates[3])
+        outcomes = [await world.outcome(delivery) for delivery in sent]
+        assert [isinstance(outcome, ProduceFailedError) for outcome in outcomes] == [False, False, True, True]
+        assert outcomes[0].partition == 1
+        assert "KeyError" in str(outcomes[3])
         await producer.close()
 
     run(body, ScriptedBroker(partitions=2))
@@ -319,7 +319,7 @@ def test_a_record_that_was_sent_and_not_acknowledged_by_the_end_may_be_in_the_lo
             producer.close(timeout_ms)
         assert raised.value.outcome_unknown
         lost.remove()
-        assert [one.value for one in read_all(broker, "t")] == [b"first", b"second"]
+        assert [record.value for record in read_all(broker, "t")] == [b"first", b"second"]
     assert "may be in the log" in "".join(lines(caplog))
 
 

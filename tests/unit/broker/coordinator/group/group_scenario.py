@@ -52,12 +52,12 @@ class World(ABC):
     """Each method asks once and returns [error code, further fields...]; member ids get the short names M1, M2, ..."""
 
     def __init__(self) -> None:
-        self.told: list[list[Any]] = []
+        self.answers: list[list[Any]] = []
         self._names: dict[str, str] = {}
 
     def note(self, label: str, answer: Answer) -> Answer:
         """Keep an answer under its step's name."""
-        self.told.append([label, *self._plain(answer)])
+        self.answers.append([label, *self._plain(answer)])
         return answer
 
     def _plain(self, value: Any) -> Any:
@@ -66,12 +66,12 @@ class World(ABC):
         if isinstance(value, list):
             plain = [self._plain(item) for item in value]
             return sorted(plain, key=str) if all(isinstance(item, list) for item in plain) else plain
-        if isinstance(value, str) and self.made(value):
+        if isinstance(value, str) and self.is_generated(value):
             return self._names.setdefault(value, f"M{len(self._names) + 1}")
         return int(value) if isinstance(value, ErrorCode) else value
 
     @abstractmethod
-    def made(self, text: str) -> bool:
+    def is_generated(self, text: str) -> bool:
         """Return true if the text is a member id that the coordinator generated."""
 
     @abstractmethod
@@ -156,7 +156,7 @@ class DriverWorld(World):
         super().__init__()
         self._driver = Driver()
 
-    def made(self, text: str) -> bool:
+    def is_generated(self, text: str) -> bool:
         return "-uuid" in text
 
     def join(self, group: str, member: str = "", **given: Any) -> Answer:
@@ -294,7 +294,7 @@ class WireWorld(World):
         # The first question for a coordinator creates __consumer_offsets.
         self._call(FindCoordinatorRequest(key_type=0, coordinator_keys=["x-a"]), 4)
 
-    def made(self, text: str) -> bool:
+    def is_generated(self, text: str) -> bool:
         return len(text) > UUID_LENGTH and text[-UUID_LENGTH - 1] == "-"
 
     def _call(self, request: Any, version: int, client: RawClient | None = None) -> Any:
@@ -463,7 +463,7 @@ def tell(world: World) -> list[list[Any]]:
     _two_members(world, leader, generation)
     _other_kinds(world)
     _static_members(world)
-    return world.told
+    return world.answers
 
 
 def _refusals(w: World) -> None:

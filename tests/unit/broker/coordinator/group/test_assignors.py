@@ -72,22 +72,24 @@ def test_each_partition_goes_to_one_subscriber(
         for number, (topics, present, static) in enumerate(group)
     ]
     shares = ASSIGNORS[name](members, COUNTS)
-    assert set(shares) == {one.member_id for one in members}
+    assert set(shares) == {assignee.member_id for assignee in members}
     everything = [partition for share in shares.values() for partition in share]
     wanted = {
         TopicIdPartition(topic, index)
         for topic, count in COUNTS.items()
-        if any(topic in one.topics for one in members)
+        if any(topic in assignee.topics for assignee in members)
         for index in range(count)
     }
     assert len(everything) == len(set(everything)) and set(everything) == wanted
-    assert all(partition.topic_id in one.topics for one in members for partition in shares[one.member_id])
+    assert all(
+        partition.topic_id in assignee.topics for assignee in members for partition in shares[assignee.member_id]
+    )
     if name == "uniform":
         _no_move_makes_it_more_even(members, shares)
 
 
 def _no_move_makes_it_more_even(members: list[Assignee], shares: dict[str, frozenset[TopicIdPartition]]) -> None:
-    for one in members:
+    for assignee in members:
         for other in members:
-            if len(shares[one.member_id]) >= len(shares[other.member_id]) + 2:
-                assert all(partition.topic_id not in other.topics for partition in shares[one.member_id])
+            if len(shares[assignee.member_id]) >= len(shares[other.member_id]) + 2:
+                assert all(partition.topic_id not in other.topics for partition in shares[assignee.member_id])

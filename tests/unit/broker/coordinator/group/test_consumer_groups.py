@@ -31,9 +31,9 @@ CONFIG: dict[str, object] = {
 
 
 def world(*names: str, config: Mapping[str, object] = CONFIG, **topics: int) -> GroupWorld:
-    made = GroupWorld(FakeTopics(**(topics or {"t": 4})), config)
-    made.consumers = [ConsumerActor(name, ("t",)) for name in names]
-    return made
+    new_world = GroupWorld(FakeTopics(**(topics or {"t": 4})), config)
+    new_world.consumers = [ConsumerActor(name, ("t",)) for name in names]
+    return new_world
 
 
 def test_a_silent_member_is_out_after_its_session() -> None:
@@ -43,7 +43,7 @@ def test_a_silent_member_is_out_after_its_session() -> None:
     w.driver.wait(SESSION_MS - 1_000)
     w.beat(a)
     w.driver.wait(2_000)
-    assert [one.member_id for one in w.live()] == ["a"]
+    assert [member.member_id for member in w.live()] == ["a"]
     assert w.beat(b).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     w.consumers.remove(b)
     w.settle()
@@ -55,7 +55,7 @@ def test_a_session_that_ends_while_the_disk_is_full_ends_afterwards() -> None:
     w.settle()
     w.driver.disk_is_full = True
     w.driver.wait(SESSION_MS + 10_000)
-    assert [one.member_id for one in w.live()] == ["a", "b"]
+    assert [member.member_id for member in w.live()] == ["a", "b"]
     w.driver.disk_is_full = False
     w.driver.wait(3_000)
     assert w.live() == []
@@ -99,9 +99,9 @@ def test_who_does_not_give_back_in_time_is_out() -> None:
     for _ in range(REBALANCE_MS // 1_000 + 1):
         w.beat(a)
         w.beat(b)
-        assert not b.owned or a.member_id not in {one.member_id for one in w.live()}
+        assert not b.owned or a.member_id not in {member.member_id for member in w.live()}
         w.driver.wait(1_000)
-    assert [one.member_id for one in w.live()] == ["b"]
+    assert [member.member_id for member in w.live()] == ["b"]
     w.beat(b)
     assert len(b.owned) == 4
 
@@ -207,7 +207,7 @@ def test_a_partition_that_comes_back_to_its_owner_moves_nowhere() -> None:
     w.consumers.append(b := ConsumerActor("b", ("t",)))
     w.beat(b)
     w.beat(a)
-    assert len(a.told) == 2
+    assert len(a.assigned) == 2
     w.consumers.remove(b)
     w.ask(b, -1)
     a.lazy = False

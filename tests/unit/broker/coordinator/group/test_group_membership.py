@@ -104,11 +104,11 @@ def test_a_newcomer_makes_everybody_rejoin() -> None:
     assert driver.state() == "PreparingRebalance"
     assert driver.heartbeat(leader, generation) == REBALANCING
     assert driver.synced(driver.park_sync(leader, generation)).error_code == REBALANCING
-    one, other = driver.park_join(leader), driver.park_join(follower)
-    generations = {driver.joined(token).generation_id for token in (newcomer, one, other)}
+    leader_join, follower_join = driver.park_join(leader), driver.park_join(follower)
+    generations = {driver.joined(token).generation_id for token in (newcomer, leader_join, follower_join)}
     assert generations == {generation + 1}
-    assert driver.joined(one).leader == leader
-    assert len(driver.joined(one).members) == 3
+    assert driver.joined(leader_join).leader == leader
+    assert len(driver.joined(leader_join).members) == 3
     assert driver.joined(newcomer).members == ()
 
 

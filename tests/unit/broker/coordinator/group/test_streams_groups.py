@@ -195,10 +195,12 @@ def test_every_task_is_assigned_once_evenly_and_stays(seed: int) -> None:
             for task in (*share.active, *share.standby)
         )
         assert set(held.values()) <= {1}
-        processes = len({one.process_id for one in members.values()})
-        kept = Counter(task for share in shares.values() for task in share.standby)
-        assert kept == {t: n for t in every if t.subtopology in stateful and (n := min(standbys, processes - 1))}
-        members = {name: replace(one, before=shares[name]) for name, one in members.items()}
+        processes = len({member.process_id for member in members.values()})
+        standby_counts = Counter(task for share in shares.values() for task in share.standby)
+        assert standby_counts == {
+            t: n for t in every if t.subtopology in stateful and (n := min(standbys, processes - 1))
+        }
+        members = {name: replace(member, before=shares[name]) for name, member in members.items()}
         assert {name: share.active for name, share in assign(members, counts, stateful, standbys).items()} == {
             name: share.active for name, share in shares.items()
         }
@@ -305,7 +307,7 @@ def test_refusals(ready: Catalogue) -> None:
     assert group.beat("a", 1, tasks("0_9")).error_code == E.INVALID_REQUEST
     assert group.join("b", topology=replace(WORDS, epoch=1)).error_code == E.INVALID_REQUEST
     assert group.coordinator.describe(ConsumerGroups, "g").error_code == E.GROUP_ID_NOT_FOUND
-    assert [one.group_type for one in group.coordinator.list_groups(types=["streams"])] == ["streams"]
+    assert [listing.group_type for listing in group.coordinator.list_groups(types=["streams"])] == ["streams"]
     (refused,) = group.coordinator.delete_groups(["g"]).reply
     assert refused.error_code == E.NON_EMPTY_GROUP
     assert group.beat("a", -1).member_epoch == -1

@@ -58,10 +58,10 @@ def test_open_transactions_are_seen_with_their_age_and_what_they_hide(broker: Br
 def test_a_kept_transaction_is_counted_until_it_ends(broker: Broker, client: RawClient) -> None:
     begin(client, two_phase=True)
     assert broker.metrics().gauges["transactions_kept"] == 0
-    kept = client.init_producer_id(NAME, two_phase=True, keep_prepared=True)
-    assert kept.error_code == 0
+    reply = client.init_producer_id(NAME, two_phase=True, keep_prepared=True)
+    assert reply.error_code == 0
     assert broker.metrics().gauges["transactions_kept"] == 1
-    pair = Producer(kept.producer_id, kept.producer_epoch)
+    pair = Producer(reply.producer_id, reply.producer_epoch)
     assert client.end_transaction(NAME, pair, commit=True).error_code == 0
     assert broker.metrics().gauges["transactions_kept"] == 0
 
@@ -147,14 +147,14 @@ def test_an_unknown_producer_behind_deleted_records_is_counted_apart(broker: Bro
         DeleteRecordsTopic,
     )
 
-    stranger = Producer(12345, 0)
-    assert client.produce("t", [b"a"], producer=stranger, sequence=7).error_code == 59
+    unknown_producer = Producer(12345, 0)
+    assert client.produce("t", [b"a"], producer=unknown_producer, sequence=7).error_code == 59
     counters = broker.metrics().counters
     assert (counters["unknown_producers"], counters["unknown_producers_after_deletion"]) == (1, 0)
     assert client.produce("t", [b"a"]).error_code == 0
     partition = DeleteRecordsPartition(partition_index=0, offset=1)
     client.call(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[partition])], timeout_ms=1000), 2)
-    assert client.produce("t", [b"a"], producer=stranger, sequence=7).error_code == 59
+    assert client.produce("t", [b"a"], producer=unknown_producer, sequence=7).error_code == 59
     counters = broker.metrics().counters
     assert (counters["unknown_producers"], counters["unknown_producers_after_deletion"]) == (2, 1)
 

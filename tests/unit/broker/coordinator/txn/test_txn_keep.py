@@ -58,18 +58,18 @@ def test_an_attempt_that_died_before_preparing_expires() -> None:
 def test_what_is_prepared_is_frozen() -> None:
     broker = Harness()
     writer = broker.open()
-    kept = broker.init_pair(pair=writer, **KEEP_2PC)
+    next_pair = broker.init_pair(pair=writer, **KEEP_2PC)
     assert broker.fences == [(A0, 1000, 1)]
     for version in (9, 12):
         assert broker.produce(writer, version=version) == 47
-        assert broker.produce(kept, version=version) == 48
-        assert broker.produce(kept, A1, version=version) == 48
+        assert broker.produce(next_pair, version=version) == 48
+        assert broker.produce(next_pair, A1, version=version) == 48
     assert broker.add(writer) == 90
-    assert broker.add(kept) == 48
-    assert broker.add_offsets(kept) == 48
+    assert broker.add(next_pair) == 48
+    assert broker.add_offsets(next_pair) == 48
     assert broker.commit_offsets(writer) == (47, False)
-    assert broker.commit_offsets(kept) == (48, False)
-    verified = broker.run(broker.core.verify(EnlistRequest(TXN, kept, [A0], 4))).errors
+    assert broker.commit_offsets(next_pair) == (48, False)
+    verified = broker.run(broker.core.verify(EnlistRequest(TXN, next_pair, [A0], 4))).errors
     assert verified == {A0: 120}
     assert broker.at().partitions == {A0}
 
@@ -77,24 +77,24 @@ def test_what_is_prepared_is_frozen() -> None:
 def test_the_pair_of_the_records_cannot_end_a_kept_transaction() -> None:
     broker = Harness()
     writer = broker.open()
-    kept = broker.init_pair(pair=writer, **KEEP_2PC)
+    next_pair = broker.init_pair(pair=writer, **KEEP_2PC)
     for version, code in ((1, 47), (4, 90), (5, 90)):
         assert broker.end_code(writer, True, version) == code
         assert broker.end_code(writer, False, version) == code
-    assert broker.end_code(kept) == 0
+    assert broker.end_code(next_pair) == 0
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_old_end_of_a_kept_transaction_may_be_repeated(commit: bool) -> None:
     """Below v5 the client keeps the pair: its answer was lost, and it asks with the same one."""
     broker = Harness()
-    kept = broker.init_pair(pair=broker.open(), **KEEP_2PC)
-    assert broker.end_code(kept, commit, 4) == 0
+    next_pair = broker.init_pair(pair=broker.open(), **KEEP_2PC)
+    assert broker.end_code(next_pair, commit, 4) == 0
     (marker,) = broker.write_markers()
     assert marker.producer_epoch == 1
     for _ in range(2):
-        assert broker.end_code(kept, commit, 4) == 0
-        assert broker.end_code(kept, not commit, 4) == 48
+        assert broker.end_code(next_pair, commit, 4) == 0
+        assert broker.end_code(next_pair, not commit, 4) == 48
         broker.restart()
 
 
@@ -119,14 +119,14 @@ def test_a_further_keep_fences_the_earlier_resolver() -> None:
 def test_both_pairs_survive_restarts() -> None:
     broker = Harness()
     prepared = broker.open()
-    kept = broker.init_pair(**KEEP_2PC)
+    next_pair = broker.init_pair(**KEEP_2PC)
     for _ in range(2):
         broker.restart()
         described = broker.core.describe(TXN)
-        assert (described.producer_id, described.producer_epoch) == kept
+        assert (described.producer_id, described.producer_epoch) == next_pair
         assert (described.ongoing_producer_id, described.ongoing_producer_epoch) == prepared
         assert described.is_kept
-    broker.end(kept)
+    broker.end(next_pair)
     broker.restart()
     (marker,) = broker.write_markers()
     assert (marker.producer_epoch, marker.commit) == (1, True)
@@ -162,24 +162,24 @@ def test_the_relaxed_mode_needs_no_two_phase_right(enabled: bool) -> None:
     # R4: keep alone needs only WRITE, under the ordinary timeout.
     broker = Harness(transaction_two_phase_commit_enable=enabled)
     writer = broker.open(timeout_ms=1000)
-    kept = broker.init(may_two_phase=False, **KEEP)
-    assert kept == (0, 1000, 1, *writer)
+    reply = broker.init(may_two_phase=False, **KEEP)
+    assert reply == (0, 1000, 1, *writer)
     broker.restart()
     assert broker.pass_time(1000) == 1
     (marker,) = broker.write_markers()
     assert (marker.producer_epoch, marker.commit) == (1, False)
-    assert broker.end_code(kept[1:3]) == 120
-    assert broker.end(kept[1:3], False) == (0, 1000, 2)
+    assert broker.end_code(reply[1:3]) == 120
+    assert broker.end(reply[1:3], False) == (0, 1000, 2)
     assert broker.end_code(writer) == 90
 
 
 def test_a_keep_never_takes_two_phase_away_but_counts_for_later() -> None:
     broker = Harness()
     broker.open(api_version=6, enable_two_phase=True)
-    kept = broker.init_pair(timeout_ms=5_000, **KEEP)
+    next_pair = broker.init_pair(timeout_ms=5_000, **KEEP)
     assert broker.at().is_two_phase
     assert broker.pass_time(86_400_000) == 0
-    new = broker.end(kept)[1:]
+    new = broker.end(next_pair)[1:]
     broker.restart()
     broker.write_markers()
     broker.produce(new)
@@ -190,13 +190,13 @@ def test_a_keep_never_takes_two_phase_away_but_counts_for_later() -> None:
 def test_an_init_without_keep_aborts_what_is_kept() -> None:
     broker = Harness()
     broker.open()
-    kept = broker.init_pair(**KEEP_2PC)
+    next_pair = broker.init_pair(**KEEP_2PC)
     assert broker.init().error_code == 51
     (marker,) = broker.write_markers()
     assert (marker.producer_epoch, marker.commit) == (1, False)
     # Twice bumped, as Kafka's KIP-939 work reasons: the pair a keep gave must not come to life again.
     assert broker.init_pair() == (1000, 3)
-    assert broker.end_code(kept) == 90
+    assert broker.end_code(next_pair) == 90
 
 
 @pytest.mark.parametrize("version", [3, 4])
@@ -204,27 +204,27 @@ def test_an_init_without_keep_aborts_what_is_kept() -> None:
 def test_an_old_end_txn_of_a_kept_transaction(version: int, commit: bool) -> None:
     broker = Harness()
     broker.open()
-    kept = broker.init_pair(**KEEP_2PC)
-    assert broker.end_code(kept, commit, version) == 0
+    next_pair = broker.init_pair(**KEEP_2PC)
+    assert broker.end_code(next_pair, commit, version) == 0
     (marker,) = broker.write_markers()
     assert (marker.producer_epoch, marker.commit) == (1, commit)
-    assert broker.at().client_pair == kept
+    assert broker.at().client_pair == next_pair
 
 
 def test_force_termination_is_an_init_that_keeps_nothing() -> None:
     """Check the request of Kafka's tool and our admin: it aborts any open transaction, and no earlier pair is valid."""
     broker = Harness()
     writer = broker.open(api_version=6, enable_two_phase=True)
-    kept = broker.init_pair(**KEEP_2PC)
+    next_pair = broker.init_pair(**KEEP_2PC)
     assert broker.init(timeout_ms=1).error_code == 51
     (marker,) = broker.write_markers()
     assert not marker.commit
     administrator = broker.init_pair(timeout_ms=1)
-    for pair in (writer, kept):
+    for pair in (writer, next_pair):
         assert broker.end_code(pair, True) == 90
         assert broker.produce(pair) == 47
         assert broker.init(pair=pair).error_code == 90
-    assert administrator not in (writer, kept)
+    assert administrator not in (writer, next_pair)
 
 
 # Epoch exhaustion with keep: the flows of Kafka's PlaintextProducer tests of KIP-939 (epoch 32766 / 32765 at the keep).

@@ -102,7 +102,7 @@ STORIES: list[tuple[str, str, list[Event]]] = [
 ]
 
 
-def told_story(policy: str, events: list[Event]) -> tuple[BrokerDriver, int]:
+def driver_after(policy: str, events: list[Event]) -> tuple[BrokerDriver, int]:
     driver = BrokerDriver(CONFIG)
     configs = {"cleanup.policy": policy, "segment.bytes": "1000", "retention.ms": str(HOUR_MS)}
     topic = CreatableTopic(
@@ -122,7 +122,7 @@ def told_story(policy: str, events: list[Event]) -> tuple[BrokerDriver, int]:
 
 @pytest.mark.parametrize(("policy", "events"), [story[1:] for story in STORIES], ids=[story[0] for story in STORIES])
 def test_a_producer_goes_on_where_it_was(policy: str, events: list[Event]) -> None:
-    driver, offset = told_story(policy, events)
+    driver, offset = driver_after(policy, events)
     again = send(driver, 11)
     assert (again.error_code, again.base_offset) == (0, offset)
     assert send(driver, 13).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -133,7 +133,7 @@ def test_a_producer_goes_on_where_it_was(policy: str, events: list[Event]) -> No
 
 @pytest.mark.parametrize("events", [[expired], [expired, restarted], [expired, records_deleted, restarted]])
 def test_an_expired_producer_may_send_exactly_the_next_batch(events: list[Event]) -> None:
-    driver, offset = told_story("delete", events)
+    driver, offset = driver_after("delete", events)
     asked = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
     assert driver.ask(asked, 0).topics[0].partitions[0].active_producers == []
     assert send(driver, 0).error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER

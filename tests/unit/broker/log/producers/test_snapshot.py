@@ -27,16 +27,16 @@ from fencepost.broker.log.producers.snapshot import (
 
 
 def states() -> list[ProducerState]:
-    made = []
+    result = []
     for pid in range(4):
         state = ProducerState(pid)
         for n in range(7):
             facts = BatchFacts(pid, 2, 10 * n, 10 * n + 9, pid == 3)
             apply_batch(state, facts, base_offset=100 * n, last_offset=100 * n + 9, timestamp_ms=n)
-        made.append(state)
-    apply_marker(made[1], epoch=3, coordinator_epoch=4, timestamp_ms=99)
-    shrink(made[2])
-    return made
+        result.append(state)
+    apply_marker(result[1], epoch=3, coordinator_epoch=4, timestamp_ms=99)
+    shrink(result[2])
+    return result
 
 
 def test_everything_comes_back() -> None:

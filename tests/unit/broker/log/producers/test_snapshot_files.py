@@ -7,7 +7,7 @@ from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
 from fencepost_lab.check.disk import MemoryDisk
 
 
-def kept(disk: MemoryDisk) -> list[int]:
+def snapshots_on_disk(disk: MemoryDisk) -> list[int]:
     return [int(name.removesuffix(".snapshot")) for name in disk.listdir("t-0")]
 
 
@@ -22,20 +22,20 @@ def test_what_compaction_overtakes_is_not_written_any_more() -> None:
     keeper.prepare(6, b"six", [])
     keeper.prepare(8, b"eight", [])
     keeper.keep_from(7)
-    assert kept(disk) == []
+    assert snapshots_on_disk(disk) == []
     keeper.offer()
     assert not keeper.is_ready(7)
     keeper.keep_from(8)
     carry_out(keeper.writing(8))
-    assert kept(disk) == keeper.offsets == [8]
+    assert snapshots_on_disk(disk) == keeper.offsets == [8]
     assert not keeper.is_ready(8)
 
 
 def test_the_index_files_of_a_segment_that_is_removed_are_not_synced_any_more() -> None:
     disk = MemoryDisk()
     disk.makedirs("t-0")
-    removed, kept_one = disk.open("t-0/0.index"), disk.open("t-0/9.index")
+    removed, remaining = disk.open("t-0/0.index"), disk.open("t-0/9.index")
     keeper = SnapshotKeeper(disk, "t-0", [])
-    keeper.prepare(12, b"twelve", [removed, kept_one])
+    keeper.prepare(12, b"twelve", [removed, remaining])
     keeper.forget_files([removed])
-    assert keeper.offer() == [kept_one]
+    assert keeper.offer() == [remaining]
