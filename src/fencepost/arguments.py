@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from fencepost.errors import ConfigurationError
+from fencepost.protocol.wire import MOST_STRING_BYTES
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +37,6 @@ class Between(NamedTuple):
 MAX_INT16: Final = 2**15 - 1
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
-MOST_TEXT_BYTES: Final = MAX_INT16  # a string of Kafka's protocol has its length in 16 bits
 HIGHEST_PORT: Final = 65_535
 MAY_BE_EMPTY: Final = "may be empty"  # for `Annotated` text
 MILLISECONDS: Final = "of milliseconds"  # for an `Annotated` number
@@ -154,7 +154,7 @@ def _whole(lowest: int = 0, what: str = "", most: int = MAX_INT64) -> ValueKind:
     return ValueKind(f"a whole number {what}".rstrip(), fits, take)
 
 
-def text_flaw(value: str, most_bytes: int | None = MOST_TEXT_BYTES) -> str:
+def text_flaw(value: str, most_bytes: int | None = MOST_STRING_BYTES) -> str:
     """Return the reason why a string of Kafka's protocol cannot hold the text; "" if it can."""
     try:
         size = len(value) if value.isascii() else len(value.encode())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, get_type_hints
 
-from fencepost.arguments import MAX_INT32, MOST_TEXT_BYTES, nearest
+from fencepost.arguments import MAX_INT32, nearest
 from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import (
     BOUND,
@@ -20,6 +20,7 @@ from fencepost.foreign_settings import (
     spelling,
     with_topic_settings,
 )
+from fencepost.protocol.wire import MOST_STRING_BYTES
 from fencepost.setting import FrozenSettings, SettingRow, row, row_of, setting, settings_class, shown
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class CommonConfig(FrozenSettings):
         kw_only=False,
         metadata=row("Addresses of brokers: host:port,..., or a list of these.", also=("metadata_broker_list",)),
     )
-    client_id: str = setting("fencepost", "Name in the brokers' logs and quotas.", most_bytes=MOST_TEXT_BYTES)
+    client_id: str = setting("fencepost", "Name in the brokers' logs and quotas.", most_bytes=MOST_STRING_BYTES)
     request_timeout_ms: int = setting(
         30_000, "Maximum wait for a response.", low=1, high=MAX_INT32, also=("socket_timeout_ms",)
     )

@@ -13,11 +13,12 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
-from fencepost.arguments import MAX_INT32, MOST_TEXT_BYTES
+from fencepost.arguments import MAX_INT32
 from fencepost.common_config import LEVELS, CommonConfig
 from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import spelling
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
+from fencepost.protocol.wire import MOST_STRING_BYTES
 from fencepost.setting import setting, settings_class
 
 __all__ = ["AdminConfig", "CommonConfig", "ConsumerConfig", "ProducerConfig", "ShareConsumerConfig"]
@@ -91,7 +92,7 @@ class ProducerConfig(CommonConfig):
     compression_level: int | None = setting(None, "Level of the codec; none: its default.", low=None)
     enable_idempotence: bool = setting(True, "The brokers drop duplicates of retries and keep the order.")
     transactional_id: str | None = setting(
-        None, "Name of the producer across restarts; allows transactions.", most_bytes=MOST_TEXT_BYTES
+        None, "Name of the producer across restarts; allows transactions.", most_bytes=MOST_STRING_BYTES
     )
     transaction_timeout_ms: int = setting(
         DEFAULT_TRANSACTION_TIMEOUT_MS, "Time after which the coordinator aborts a transaction.", low=1, high=MAX_INT32
@@ -176,7 +177,7 @@ class ProducerConfig(CommonConfig):
 class _FetchingConfig(CommonConfig):
     """Settings of clients that fetch records."""
 
-    group_id: str | None = setting(None, "Name of the group.", most_bytes=MOST_TEXT_BYTES)
+    group_id: str | None = setting(None, "Name of the group.", most_bytes=MOST_STRING_BYTES)
     fetch_min_bytes: int = setting(1, "The broker answers a fetch when it has so many bytes.", high=MAX_INT32)
     fetch_max_wait_ms: int = setting(
         500, "The broker answers a fetch after this time at the latest.", high=MAX_INT32, also=("fetch_wait_max_ms",)
@@ -192,7 +193,9 @@ class _FetchingConfig(CommonConfig):
         300_000, "A member without a poll() for this time leaves its group.", low=1, high=MAX_INT32
     )
     check_crcs: bool = setting(True, "Check the checksum of each batch.")
-    client_rack: str = setting("", "Rack of the client, for the nearest replica (KIP-392).", most_bytes=MOST_TEXT_BYTES)
+    client_rack: str = setting(
+        "", "Rack of the client, for the nearest replica (KIP-392).", most_bytes=MOST_STRING_BYTES
+    )
 
 
 @settings_class
@@ -202,7 +205,7 @@ class ConsumerConfig(_FetchingConfig):
     role: ClassVar[str] = "consumers"
 
     group_instance_id: str | None = setting(
-        None, "Name of a static member: it keeps its partitions over a restart (KIP-345).", most_bytes=MOST_TEXT_BYTES
+        None, "Name of a static member: it keeps its partitions over a restart (KIP-345).", most_bytes=MOST_STRING_BYTES
     )
     auto_offset_reset: str = setting(
         "latest",

@@ -41,14 +41,14 @@ BELOW: dict[str, frozenset[str]] = {
     "small_files": frozenset(),
     "jaas": frozenset(),
     "errors": frozenset({"protocol"}),
-    "arguments": frozenset({"errors"}),
+    "arguments": frozenset({"errors", "protocol"}),
     "topic_partition": frozenset({"arguments"}),
     "extras": frozenset({"errors"}),
     "config_providers": frozenset({"errors", "properties", "small_files"}),
     "setting": frozenset({"arguments", "errors"}),
     "sasl_settings": frozenset({"errors", "jaas"}),
     "common_config": frozenset(
-        {"arguments", "config_providers", "errors", "foreign_settings", "sasl_settings", "setting"}
+        {"arguments", "config_providers", "errors", "foreign_settings", "protocol", "sasl_settings", "setting"}
     ),
     "config": frozenset({"arguments", "common_config", "errors", "foreign_settings", "protocol", "setting"}),
     "broker": frozenset(

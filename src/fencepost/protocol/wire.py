@@ -13,13 +13,14 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from struct import Struct, unpack_from
-from typing import TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.varint import read_unsigned_varint, skip_tagged_fields, write_unsigned_varint
 
 __all__ = [
+    "MOST_STRING_BYTES",
     "UNPACK_INT32S",
     "Codec",
     "check_end",
@@ -79,7 +80,7 @@ Codec = Mapping[int, tuple[Read[T], Write[T]]]
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
-_MOST_STRING_BYTES = 32_767  # Kafka's limit, which also applies to the compact encoding
+MOST_STRING_BYTES: Final = 32_767  # Kafka's limit, which also applies to the compact encoding
 _SHORT = 126  # the longest compact length whose varint is one byte
 _INT32S = tuple(Struct(f">{count}i") for count in range(_SHORT + 1))
 
@@ -140,7 +141,7 @@ def _no_string(data: bytes, at: int, size: int) -> MalformedMessage:
         return MalformedMessage("null where a string must be")
     if size > len(data) - at:
         return MalformedMessage(f"a string of {size} bytes in {len(data) - at}")
-    return MalformedMessage(f"a string of {size} bytes, at most {_MOST_STRING_BYTES} are allowed")
+    return MalformedMessage(f"a string of {size} bytes, at most {MOST_STRING_BYTES} are allowed")
 
 
 def read_string(data: bytes, at: int) -> tuple[str, int]:
@@ -160,7 +161,7 @@ def read_nullable_string(data: bytes, at: int) -> tuple[str | None, int]:
 def read_compact_string(data: bytes, at: int) -> tuple[str, int]:
     size, at = _compact_length(data, at)
     end = at + size
-    if not 0 <= size <= _MOST_STRING_BYTES or end > len(data):
+    if not 0 <= size <= MOST_STRING_BYTES or end > len(data):
         raise _no_string(data, at, size)
     return data[at:end].decode(), end
 
@@ -170,8 +171,8 @@ def read_compact_nullable_string(data: bytes, at: int) -> tuple[str | None, int]
 
 
 def _check_string(size: int) -> None:
-    if size > _MOST_STRING_BYTES:
-        raise ValueError(f"a string of {size} bytes, at most {_MOST_STRING_BYTES} are allowed")
+    if size > MOST_STRING_BYTES:
+        raise ValueError(f"a string of {size} bytes, at most {MOST_STRING_BYTES} are allowed")
 
 
 def write_string(out: bytearray, value: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from fencepost.arguments import MOST_TEXT_BYTES
 from fencepost.client.group.assignors_sticky import assign_sticky
 from fencepost.client.group.assignors_wire import (
     decode_cooperative_data,
@@ -20,6 +19,7 @@ from fencepost.client.group.assignors_wire import (
 from fencepost.client.partition_assignor import Assignment, PartitionAssignor, Subscription
 from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.errors import ConfigurationError
+from fencepost.protocol.wire import MOST_STRING_BYTES
 
 Members = Mapping[str, Subscription]  # by member id
 Shares = dict[str, list[TopicPartition]]
@@ -162,10 +162,10 @@ def assignors_of(strategies: Iterable[str | PartitionAssignor]) -> list[Partitio
     for given in strategies:
         strategy = _named(given) if isinstance(given, str) else given
         name: object = getattr(strategy, "name", None)
-        if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= MOST_TEXT_BYTES:
+        if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= MOST_STRING_BYTES:
             raise ConfigurationError(
                 f"partition_assignment_strategy: {strategy!r:.80} has the name {name!r:.80}; "
-                f"it must be text of 1 to {MOST_TEXT_BYTES} bytes"
+                f"it must be text of 1 to {MOST_STRING_BYTES} bytes"
             )
         if name in (other.name for other in found):
             raise ConfigurationError(f"partition_assignment_strategy has two assignors with the name {name!r}")
