@@ -142,38 +142,38 @@ def _new(files: Files, path: str, data: bytes) -> File | None:
     return file
 
 
-def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recovered, synced: int) -> None:
+def _load_and_scan(files: Files, directory: str, config: LogConfig, recovered: Recovered, synced: int) -> None:
     """Scan from the newest snapshot that fits the log, or from the start."""
-    number, position, offset = 0, 0, found.segments[0].base_offset
-    for snapshot in reversed(found.snapshots):
-        if snapshot < found.segments[0].base_offset:
+    number, position, offset = 0, 0, recovered.segments[0].base_offset
+    for snapshot in reversed(recovered.snapshots):
+        if snapshot < recovered.segments[0].base_offset:
             break
         producers = ProducerTable()
         try:
             log_position = producers.load(files.read_bytes(f"{directory}/{file_name(snapshot, SNAPSHOT)}"))
         except CorruptSnapshot as error:
-            found.report.notes.append(f"snapshot {snapshot}: {error}")
+            recovered.report.notes.append(f"snapshot {snapshot}: {error}")
             continue
         if log_position is not None:
-            _take_seals(found, log_position)
-        start = _position_of(found, snapshot, log_position)
+            _take_seals(recovered, log_position)
+        start = _position_of(recovered, snapshot, log_position)
         if start is None:
-            found.report.notes.append(f"snapshot {snapshot} does not fit the log")
+            recovered.report.notes.append(f"snapshot {snapshot} does not fit the log")
             continue
-        found.producers = producers
+        recovered.producers = producers
         if log_position is not None:
-            _miss_segments(found, [segment.base_offset for segment in log_position.segments], start[0])
+            _miss_segments(recovered, [segment.base_offset for segment in log_position.segments], start[0])
         number, position, offset = *start, snapshot
         break
     if config.fsync != "never":
-        synced = max(synced, *found.snapshots, -1)
-    found.segments[-1].synced = synced
-    _scan(files, directory, config, found, (number, position, offset), synced)
-    end = found.segments[-1].next_offset
-    ahead = [snapshot for snapshot in found.snapshots if snapshot > end]
+        synced = max(synced, *recovered.snapshots, -1)
+    recovered.segments[-1].synced = synced
+    _scan(files, directory, config, recovered, (number, position, offset), synced)
+    end = recovered.segments[-1].next_offset
+    ahead = [snapshot for snapshot in recovered.snapshots if snapshot > end]
     for snapshot in ahead:
         files.remove(f"{directory}/{file_name(snapshot, SNAPSHOT)}")
-        found.snapshots.remove(snapshot)
+        recovered.snapshots.remove(snapshot)
     if ahead:
         files.sync_directory(directory)  # after a crash they could reappear, with the state of another history
 
@@ -200,22 +200,22 @@ def _miss_segments(found: Recovered, bases: list[int], scanned_from: int) -> Non
             segment.next_offset = end
 
 
-def _position_of(found: Recovered, offset: int, log_position: LogPosition | None) -> tuple[int, int] | None:
+def _position_of(recovered: Recovered, offset: int, log_position: LogPosition | None) -> tuple[int, int] | None:
     """Return (number of the segment, position) for the scan after a snapshot; None if the snapshot does not fit."""
-    segments = found.segments
+    segments = recovered.segments
     number = max(i for i, segment in enumerate(segments) if segment.base_offset <= offset)
     segment = segments[number]
     if offset == segment.base_offset:
         return number, 0
     if not segment.load_indexes():
-        found.report.notes.append(f"{segment.path}: its indexes were damaged")
+        recovered.report.notes.append(f"{segment.path}: its indexes were damaged")
     if segment.aborted_lost:
         return None
     if log_position is None:
         return _walk_to(segment, number, offset)
     if log_position.segment != segment.base_offset or log_position.position > segment.size:
         return None
-    if offset < found.clean_point.gaps_below and log_position.position + HEADER_BYTES > segment.size:
+    if offset < recovered.clean_point.gaps_below and log_position.position + HEADER_BYTES > segment.size:
         return None  # its segment was compacted later
     if log_position.position == segment.size:
         return number, log_position.position
@@ -253,53 +253,53 @@ def _walk_to(segment: Segment, number: int, offset: int) -> tuple[int, int] | No
 
 
 def _scan(
-    files: Files, directory: str, config: LogConfig, found: Recovered, start: tuple[int, int, int], synced: int
+    files: Files, directory: str, config: LogConfig, recovered: Recovered, start: tuple[int, int, int], synced: int
 ) -> None:
     """Replay everything from (number of the segment, position, present log end offset) on."""
     number, position, offset = start
-    segments = found.segments
+    segments = recovered.segments
     while number < len(segments):
         segment, began = segments[number], position
-        damage = _wrong_start(found, number, position, offset)
+        damage = _wrong_start(recovered, number, position, offset)
         is_behind = damage is not None and segment.base_offset > offset  # the damage lies before the segment
         if damage is None:
             offset = max(offset, segment.base_offset)
-            position, offset, damage = _scan_segment(config, found, segment, position, offset)
+            position, offset, damage = _scan_segment(config, recovered, segment, position, offset)
         if damage is None:
             segment.next_offset = offset
-            found.scanned.append((segment, began))
+            recovered.scanned.append((segment, began))
             number, position = number + 1, 0
             continue
         problem = damage.error(segment.path)
         resume = number if is_behind else number + 1
-        if resume < len(segments) and segments[resume].base_offset <= found.log_start_offset:
+        if resume < len(segments) and segments[resume].base_offset <= recovered.log_start_offset:
             # All earlier records were deleted, and a crash undid the removal of some files: begin here.
-            found.report.notes.append(f"{problem}; it is below the log start offset")
-            _forget_first(found, resume)
+            recovered.report.notes.append(f"{problem}; it is below the log start offset")
+            _forget_first(recovered, resume)
             number, position, offset = 0, 0, segments[0].base_offset
             continue
         if offset < synced:
-            following = (number, 0, segment.base_offset) if is_behind else _behind(found, number, damage, synced)
+            following = (number, 0, segment.base_offset) if is_behind else _behind(recovered, number, damage, synced)
             if following[2] > offset:
-                found.report.damaged.append(Damage(offset, following[2], str(problem)))
-                found.lost_markers.found_damage(found.producers, segment, offset, following[2])
+                recovered.report.damaged.append(Damage(offset, following[2], str(problem)))
+                recovered.lost_markers.found_damage(recovered.producers, segment, offset, following[2])
             else:
-                found.report.notes.append(f"{problem}; no offset is missing")
+                recovered.report.notes.append(f"{problem}; no offset is missing")
             if following[0] > number:
                 segment.next_offset = following[2]
-                found.scanned.append((segment, segment.size))
+                recovered.scanned.append((segment, segment.size))
             number, position, offset = following
             continue
-        _cut(files, directory, found, number, position, offset, problem)
+        _cut(files, directory, recovered, number, position, offset, problem)
         if number < len(segments):
-            found.scanned.append((segment, began))
+            recovered.scanned.append((segment, began))
         break
     segments[-1].next_offset = offset
     segments[-1].load_indexes()  # a cut can make an unscanned segment the last one
     if segments[-1].aborted_lost:  # it grows, and the next snapshot seals it
         with suppress(CorruptSegment):  # a read raises it
             rebuild_aborted(segments, segments[-1])
-    _end_at(files, directory, found, max(offset, synced))
+    _end_at(files, directory, recovered, max(offset, synced))
 
 
 def _wrong_start(found: Recovered, number: int, position: int, offset: int) -> DamagedRange | None:
@@ -312,24 +312,24 @@ def _wrong_start(found: Recovered, number: int, position: int, offset: int) -> D
     return DamagedRange(0, 0, offset, segment.base_offset, reason)
 
 
-def _end_at(files: Files, directory: str, found: Recovered, end: int) -> None:
+def _end_at(files: Files, directory: str, recovered: Recovered, end: int) -> None:
     """Set the log's end after all offsets that were assigned, if its own end is missing or damaged."""
-    last = found.segments[-1]
-    if found.report.damaged and found.report.damaged[-1].next_offset == end and last.size:
+    last = recovered.segments[-1]
+    if recovered.report.damaged and recovered.report.damaged[-1].next_offset == end and last.size:
         pass  # a file that ends in damage accepts no further appends
     elif last.next_offset == end:
         return
     else:
-        found.report.damaged.append(Damage(last.next_offset, end, f"{last.path} and what followed: missing"))
+        recovered.report.damaged.append(Damage(last.next_offset, end, f"{last.path} and what followed: missing"))
         if not last.size:
             last.remove()
-            found.segments.pop()
-            found.scanned = [each for each in found.scanned if each[0] is not last]
+            recovered.segments.pop()
+            recovered.scanned = [each for each in recovered.scanned if each[0] is not last]
     segment = Segment(files, directory, end)
-    segment.gaps_below = found.clean_point.gaps_below
+    segment.gaps_below = recovered.clean_point.gaps_below
     segment.reset_indexes()
-    found.segments.append(segment)
-    found.scanned.append((segment, 0))
+    recovered.segments.append(segment)
+    recovered.scanned.append((segment, 0))
 
 
 def _behind(found: Recovered, number: int, damage: DamagedRange, synced: int) -> tuple[int, int, int]:
@@ -341,7 +341,7 @@ def _behind(found: Recovered, number: int, damage: DamagedRange, synced: int) ->
 
 
 def _scan_segment(
-    config: LogConfig, found: Recovered, segment: Segment, position: int, offset: int
+    config: LogConfig, recovered: Recovered, segment: Segment, position: int, offset: int
 ) -> tuple[int, int, DamagedRange | None]:
     """Replay one segment from a position.
 
@@ -360,12 +360,12 @@ def _scan_segment(
         except CorruptSegment as error:
             return position, offset, DamagedRange(at, at + len(batch), offset, header.last_offset + 1, error.reason)
         segment.index_batch(header, at, len(batch), config.index_interval_bytes)
-        found.lost_markers.next_batch(found.producers, header)
-        aborted = found.producers.replay(header, marker)
+        recovered.lost_markers.next_batch(recovered.producers, header)
+        aborted = recovered.producers.replay(header, marker)
         if aborted is not None:
-            segment.aborted.add(found.lost_markers.aborted(segment, aborted))
+            segment.aborted.add(recovered.lost_markers.aborted(segment, aborted))
         position, offset = at + len(batch), header.last_offset + 1
-        found.report.scanned_bytes += len(batch)
+        recovered.report.scanned_bytes += len(batch)
     return position, offset, None
 
 
@@ -388,30 +388,30 @@ def marker_in(header: BatchHeader, batch: memoryview, segment: Segment, position
 
 
 def _cut(
-    files: Files, directory: str, found: Recovered, number: int, position: int, offset: int, problem: CorruptSegment
+    files: Files, directory: str, recovered: Recovered, number: int, position: int, offset: int, problem: CorruptSegment
 ) -> None:
     """End the log at `position` of segment `number`.
 
     Later files are removed first, because a crash must not leave a hole.
     """
-    segments = found.segments
+    segments = recovered.segments
     for segment in reversed(segments[number + 1 :]):
-        found.report.cuts.append(RemovedTail(segment.path, 0, segment.size, "behind a cut"))
-        found.report.removed_files.append(segment.path)
+        recovered.report.cuts.append(RemovedTail(segment.path, 0, segment.size, "behind a cut"))
+        recovered.report.removed_files.append(segment.path)
         segment.remove()
     if len(segments) > number + 1:
         files.sync_directory(directory)
         del segments[number + 1 :]
     segment = segments[number]
     if position == 0 and number > 0:
-        found.report.cuts.append(RemovedTail(segment.path, 0, segment.size, problem.reason))
-        found.report.removed_files.append(segment.path)
+        recovered.report.cuts.append(RemovedTail(segment.path, 0, segment.size, problem.reason))
+        recovered.report.removed_files.append(segment.path)
         segment.remove()
         files.sync_directory(directory)
         del segments[number]
     else:
         if position < segment.size:
-            found.report.cuts.append(RemovedTail(segment.path, position, segment.size - position, problem.reason))
+            recovered.report.cuts.append(RemovedTail(segment.path, position, segment.size - position, problem.reason))
         segment.log.truncate(position)
         segment.size = position
         segment.next_offset = offset
@@ -452,7 +452,7 @@ def aborted_between(segments: Sequence[Segment], first: int, from_offset: int, t
     return found
 
 
-def make_durable(found: Recovered, point: RecoveryPoint | None) -> None:
+def make_durable(recovered: Recovered, point: RecoveryPoint | None) -> None:
     """Rewrite and sync the scanned data before readers can see it.
 
     Raises OSError.
@@ -462,9 +462,9 @@ def make_durable(found: Recovered, point: RecoveryPoint | None) -> None:
     After a failed fsync of an earlier process, the page cache may contain bytes that look clean and are not on disk;
     another sync would not write them. So they are written again, in place, and then synced.
     """
-    if found.report.damaged and point is not None:
+    if recovered.report.damaged and point is not None:
         point.sync()
-    for segment, began in found.scanned:
+    for segment, began in recovered.scanned:
         position = began
         while position < segment.size:
             data = segment.log.read(position, min(_REWRITE_BYTES, segment.size - position))

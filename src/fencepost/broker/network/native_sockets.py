@@ -163,14 +163,14 @@ class NativeSockets:
             self._server.pump()
 
     def _handle_singles(
-        self, found: Sequence[tuple[NativeSocket, Sequence[Buffer], int]], now_ms: int, steady_ms: int
+        self, singles: Sequence[tuple[NativeSocket, Sequence[Buffer], int]], now_ms: int, steady_ms: int
     ) -> set[int]:
         """Handle the requests of connections from which only one has arrived, as far as the core takes them together.
 
         Return the numbers of these connections.
         """
         numbers, requests = list[int](), list[tuple[int, Buffer]]()
-        for number, (client, frames, flags) in enumerate(found):
+        for number, (client, frames, flags) in enumerate(singles):
             if not flags and len(frames) == 1 and may_be_joint(frames[0]) and client.may_handle(frames[0]):
                 numbers.append(number)
                 requests.append((client.connection_id, frames[0]))
@@ -179,11 +179,11 @@ class NativeSockets:
         try:
             handled = {numbers[index] for index in self._server.core.handle_singles(now_ms, requests, steady_ms)}
             for number in handled:
-                found[number][0].was_handled(steady_ms)
+                singles[number][0].was_handled(steady_ms)
         except Exception:  # noqa: BLE001 - a failure must not end other connections
             _log.exception("closing %s connections: their input could not be handled together", len(numbers))
             for number in numbers:
-                found[number][0].abort()
+                singles[number][0].abort()
             return set(numbers)
         return handled
 

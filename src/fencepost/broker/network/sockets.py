@@ -65,19 +65,19 @@ def listening_sockets(host: str | None, port: int) -> list[socket.socket]:
     The event loop does not do this, because uvloop resolves the host in threads of libuv. A forked child of an embedded
     broker waits for these threads at its end, and crashes.
     """
-    found: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     try:
         for family, _, _, _, address in dict.fromkeys(
             socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         ):
-            found.append(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
+            sockets.append(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
     except OSError as error:
-        for sock in found:
+        for sock in sockets:
             sock.close()
         # create_server() adds the address to the reason. The reasons of getaddrinfo() are others.
         reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         raise type(error)(error.errno, f"cannot listen on {host or '*'}:{port}: {reason}") from error
-    return found
+    return sockets
 
 
 class Transport(Protocol):

@@ -79,28 +79,28 @@ def listeners_of(config: BrokerConfig, host: str, port: int) -> list[Listener]:
     """
     protocols = _protocol_map(config.text("listener.security.protocol.map"))
     text = config.text("listeners")
-    found = [_address(part, "listeners") for part in _parts(text)] if text else [("PLAINTEXT", host, port)]
+    addresses = [_address(part, "listeners") for part in _parts(text)] if text else [("PLAINTEXT", host, port)]
     for_controller = {name.upper() for name in _parts(config.text("controller.listener.names"))}
-    for name, at, number in found:
+    for name, at, number in addresses:
         if name in for_controller:
             _log.warning(
                 "listener %s (%s:%s) ignored: it is for a Kafka controller, which this broker lacks", name, at, number
             )
-    found = [each for each in found if each[0] not in for_controller]
-    if not found:
+    addresses = [each for each in addresses if each[0] not in for_controller]
+    if not addresses:
         raise InvalidSetting("listeners: all of them are in controller.listener.names, none is for clients")
     advertised: dict[str, tuple[str, int]] = {}
     for part in _parts(config.text("advertised.listeners")):
-        name, host, port = _address(part, "advertised.listeners", found[0][0])
+        name, host, port = _address(part, "advertised.listeners", addresses[0][0])
         if name not in for_controller:
             advertised[name] = (host, port)
-    names = [name for name, _, _ in found]
+    names = [name for name, _, _ in addresses]
     if len(set(names)) != len(names):
         raise InvalidSetting("each listener must have a name of its own")
     unknown = advertised.keys() - set(names)
     if unknown:
         raise InvalidSetting(f"advertised.listeners names {', '.join(sorted(unknown))}, which is not in listeners")
-    return [_listener(config, protocols, name, at, number, advertised.get(name)) for name, at, number in found]
+    return [_listener(config, protocols, name, at, number, advertised.get(name)) for name, at, number in addresses]
 
 
 def users_of(line: str, mechanism: str = PLAIN) -> dict[str, str]:

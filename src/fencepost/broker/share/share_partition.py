@@ -114,9 +114,16 @@ class SharePartition:
         return self.end_offset if self.acquired < limits.locks else None
 
     def acquire(
-        self, now_ms: int, member_id: str, spans: Iterable[Span], wanted: int, limits: ShareLimits, *, strict: bool
+        self,
+        now_ms: int,
+        member_id: str,
+        spans: Iterable[Span],
+        most_records: int,
+        limits: ShareLimits,
+        *,
+        strict: bool,
     ) -> list[AcquiredRange]:
-        """Deliver about `wanted` available records of batches that were read from `next_offset` on.
+        """Deliver about `most_records` available records of batches that were read from `next_offset` on.
 
         With `strict` the number is not exceeded; otherwise the batch in which it is reached is delivered completely.
         """
@@ -125,7 +132,11 @@ class SharePartition:
         found: list[AcquiredRange] = []
         count = 0
         for span in spans:
-            if offset is None or count >= wanted or (span.last_offset >= self.end_offset and not self._room(limits)):
+            if (
+                offset is None
+                or count >= most_records
+                or (span.last_offset >= self.end_offset and not self._room(limits))
+            ):
                 break
             self._give_up(offset, span.first_offset)
             first = max(offset, span.first_offset)
@@ -135,7 +146,7 @@ class SharePartition:
                 continue
             end = offset
             if strict:
-                end = min(end, first + wanted - count)
+                end = min(end, first + most_records - count)
             for acquired in self._take(first, end, member_id, until_ms):
                 found.append(acquired)
                 count += acquired.last_offset - acquired.first_offset + 1

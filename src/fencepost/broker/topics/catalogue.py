@@ -383,31 +383,31 @@ class TopicCatalogue:
         """Add to the catalogue what only the directories contain; return true if there was something."""
         listed = {partition.directory for topic in self._topics.values() for partition in topic.partitions}
         changed = self._correct_ids()
-        for found in find_directories(self._files, listed):
-            if found.topic_id in self._deleted:
+        for entry in find_directories(self._files, listed):
+            if entry.topic_id in self._deleted:
                 continue  # it could not be removed, which has been logged
-            topic = self._topics.get(found.topic)
-            if topic is None and (found.topic_id is not None or lost) and invalid_topic_name(found.topic) is None:
-                given = INTERNAL_CONFIGS.get(found.topic, {})
-                topic = Topic(found.topic, found.topic_id or self._new_id(), given, self._config)
-                usual = self.usual_partitions(found.topic) if topic.internal else 0
-                self._extend(topic, max(found.number + 1, usual))
+            topic = self._topics.get(entry.topic)
+            if topic is None and (entry.topic_id is not None or lost) and invalid_topic_name(entry.topic) is None:
+                given = INTERNAL_CONFIGS.get(entry.topic, {})
+                topic = Topic(entry.topic, entry.topic_id or self._new_id(), given, self._config)
+                usual = self.usual_partitions(entry.topic) if topic.internal else 0
+                self._extend(topic, max(entry.number + 1, usual))
                 self._add(topic)
                 _log.error(
                     "topic %s (%s) was not in %s and is taken from its directories: it has at least %s partitions, "
                     "and its own settings are lost",
-                    *(topic.name, topic.topic_id, _FILE, found.number + 1),
+                    *(topic.name, topic.topic_id, _FILE, entry.number + 1),
                 )
-            elif topic is not None and (found.topic_id == topic.topic_id or (lost and found.topic_id is None)):
-                if found.number < len(topic.partitions):
+            elif topic is not None and (entry.topic_id == topic.topic_id or (lost and entry.topic_id is None)):
+                if entry.number < len(topic.partitions):
                     continue
-                self._extend(topic, found.number + 1)
-                _log.error("topic %s has more partitions than %s says: %s", topic.name, _FILE, found.number + 1)
+                self._extend(topic, entry.number + 1)
+                _log.error("topic %s has more partitions than %s says: %s", topic.name, _FILE, entry.number + 1)
             else:
                 _log.error(
                     "%s is left alone: %s",
-                    found.directory,
-                    reason_to_skip(found, None if topic is None else topic.topic_id),
+                    entry.directory,
+                    reason_to_skip(entry, None if topic is None else topic.topic_id),
                 )
                 continue
             changed = True

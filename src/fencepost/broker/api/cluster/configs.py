@@ -142,7 +142,7 @@ def check_logger_broker(name: str) -> None:
 def change_each(
     call: Call,
     request: Any,
-    given: Callable[[Resource], Mapping[str, str]],
+    changes_of: Callable[[Resource], Mapping[str, str]],
     result: Callable[..., Result],
     response: Callable[..., object],
 ) -> None:
@@ -150,7 +150,7 @@ def change_each(
 
     Reply with a result for each.
 
-    `given` returns a resource's new own settings, or raises ConfigRefused. `result` and `response` are the API's
+    `changes_of` returns a resource's new own settings, or raises ConfigRefused. `result` and `response` are the API's
     messages.
     """
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
@@ -164,7 +164,7 @@ def change_each(
             try:
                 if named[kind, name] > 1:
                     raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                changes.add(kind, name, given(resource))
+                changes.add(kind, name, changes_of(resource))
             except ConfigRefused as refused:
                 done.error_code, done.error_message = refused.code, refused.message
             results.append(done)
@@ -197,16 +197,16 @@ class _Changes:
         self._brokers: dict[str, Mapping[str, str]] = {}
         self._levels: Mapping[str, str] | None = None
 
-    def add(self, resource_type: int, name: str, given: Mapping[str, str]) -> None:
+    def add(self, resource_type: int, name: str, settings: Mapping[str, str]) -> None:
         """Check and add a resource's new settings. Raises ConfigRefused."""
         if resource_type == BROKER:
-            self._brokers[name] = _checked_of_broker(self._core, name, given)
+            self._brokers[name] = _checked_of_broker(self._core, name, settings)
             return
         if resource_type == LOGGER:
-            self._levels = _checked_levels(given)
+            self._levels = _checked_levels(settings)
             return
         if resource_type == CLIENT_METRICS:
-            self._client_metrics[name] = _checked_client_metrics(name, given)
+            self._client_metrics[name] = _checked_client_metrics(name, settings)
             return
         if not name:
             what = "topic" if resource_type == TOPIC else "group"
@@ -216,9 +216,9 @@ class _Changes:
             raise ConfigRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
         try:
             if resource_type == TOPIC:
-                checked = check_topic_config(given)
+                checked = check_topic_config(settings)
             else:
-                checked = check_group_config(given, self._core.config)
+                checked = check_group_config(settings, self._core.config)
         except InvalidSetting as error:
             raise ConfigRefused(ErrorCode.INVALID_CONFIG, str(error)) from error
         if resource_type == GROUP:
@@ -265,12 +265,12 @@ def _checked_client_metrics(name: str, given: Mapping[str, str]) -> Mapping[str,
         raise ConfigRefused(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
-def _checked_of_broker(core: BrokerParts, name: str, given: Mapping[str, str]) -> Mapping[str, str]:
+def _checked_of_broker(core: BrokerParts, name: str, settings: Mapping[str, str]) -> Mapping[str, str]:
     """Return the settings as they are stored. Raises ConfigRefused."""
     before = core.settings.of_broker(name)
     fixed = [
         key
-        for key, value in given.items()
+        for key, value in settings.items()
         if key in BROKER_SETTINGS and not BROKER_SETTINGS[key].dynamic and before.get(key) != value
     ]
     if fixed:
@@ -280,7 +280,7 @@ def _checked_of_broker(core: BrokerParts, name: str, given: Mapping[str, str]) -
         # Kafka accepts unknown names, because a plugin may use them.
         return {
             key: check_value(BROKER_SETTINGS[key], value) if key in BROKER_SETTINGS else value
-            for key, value in given.items()
+            for key, value in settings.items()
         }
     except InvalidSetting as error:
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, str(error)) from error

@@ -68,25 +68,25 @@ def _unknown_type(wanted: DescribeConfigsResource) -> DescribeConfigsResult:
 
 
 def _describe(
-    core: BrokerParts, wanted: DescribeConfigsResource, request: DescribeConfigsRequest
+    core: BrokerParts, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> list[DescribeConfigsResourceResult]:
-    name = wanted.resource_name
-    if wanted.resource_type == TOPIC:
-        found = _of_resource(find_topic(core, name, "").config, TOPIC_SETTINGS.values())
-    elif wanted.resource_type == BROKER:
-        found = _of_all_brokers(core) if name == ALL_BROKERS else _of_broker(core, name)
-    elif wanted.resource_type == LOGGER:
-        found = _of_loggers(name)
-    elif wanted.resource_type == CLIENT_METRICS:
+    name = resource.resource_name
+    if resource.resource_type == TOPIC:
+        entries = _of_resource(find_topic(core, name, "").config, TOPIC_SETTINGS.values())
+    elif resource.resource_type == BROKER:
+        entries = _of_all_brokers(core) if name == ALL_BROKERS else _of_broker(core, name)
+    elif resource.resource_type == LOGGER:
+        entries = _of_loggers(name)
+    elif resource.resource_type == CLIENT_METRICS:
         if not name:
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-        found = _of_resource(core.settings.of_client_metrics(name), CLIENT_METRICS_SETTINGS.values())
+        entries = _of_resource(core.settings.of_client_metrics(name), CLIENT_METRICS_SETTINGS.values())
     else:
         if not name:
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        found = _of_resource(core.settings.of_group(name), GROUP_SETTINGS.values())
-    keys = wanted.configuration_keys
-    shown = [result for result in found if not keys or result.name in keys]
+        entries = _of_resource(core.settings.of_group(name), GROUP_SETTINGS.values())
+    keys = resource.configuration_keys
+    shown = [result for result in entries if not keys or result.name in keys]
     for result in shown:
         if not request.include_synonyms:
             result.synonyms = ()

@@ -48,14 +48,14 @@ def _check(resource: AlterConfigsResource) -> None:
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
 
 
-def _apply(kind: int, config: AlterableConfig, given: dict[str, str], lists: Mapping[str, str]) -> None:
+def _apply(kind: int, config: AlterableConfig, settings: dict[str, str], lists: Mapping[str, str]) -> None:
     key, operation, value = config.name, config.config_operation, config.value or ""
     if kind == LOGGER:
-        _apply_level(key, operation, value, given)
+        _apply_level(key, operation, value, settings)
     elif operation == _DELETE:
-        given.pop(key, None)
+        settings.pop(key, None)
     elif operation == _SET:
-        given[key] = value
+        settings[key] = value
     elif not is_list(kind, key):
         message = f"Can't {_NAMES[operation]} to key {key} because its type is not LIST."
         raise ConfigRefused(ErrorCode.INVALID_CONFIG, message)
@@ -66,7 +66,7 @@ def _apply(kind: int, config: AlterableConfig, given: dict[str, str], lists: Map
             current += [part for part in parts if part not in current]
         else:
             current = [part for part in current if part not in parts]
-        given[key] = ",".join(current)
+        settings[key] = ",".join(current)
 
 
 def _apply_level(logger: str, operation: int, level: str, given: dict[str, str]) -> None:

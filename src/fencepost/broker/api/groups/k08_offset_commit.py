@@ -47,21 +47,21 @@ class _Results:
         if known is None:
             self._refused.setdefault(key, [])
         taken = []
-        for wanted in topic.partitions:
-            code = partition_error(known, wanted.partition_index, by_id=by_id)
-            result = OffsetCommitResponsePartition(partition_index=wanted.partition_index, error_code=code)
+        for requested in topic.partitions:
+            code = partition_error(known, requested.partition_index, by_id=by_id)
+            result = OffsetCommitResponsePartition(partition_index=requested.partition_index, error_code=code)
             if known is None or code:
                 self._refused.setdefault(key, []).append(result)
                 continue
             taken.append(result)
-            self._by_partition.setdefault((known.name, wanted.partition_index), []).append(result)
+            self._by_partition.setdefault((known.name, requested.partition_index), []).append(result)
             self.offsets.append(
                 PartitionOffset(
                     topic=known.name,
-                    partition=wanted.partition_index,
-                    offset=wanted.committed_offset,
-                    leader_epoch=wanted.committed_leader_epoch,
-                    metadata=wanted.committed_metadata,
+                    partition=requested.partition_index,
+                    offset=requested.committed_offset,
+                    leader_epoch=requested.committed_leader_epoch,
+                    metadata=requested.committed_metadata,
                     topic_id=topic.topic_id,
                 )
             )

@@ -30,15 +30,15 @@ def _handle(call: Call, now_ms: int, request: DescribeGroupsRequest) -> Describe
 
 
 def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
-    found = call.core.groups.coordinator.describe(ClassicGroups, group_id)
-    has_error = bool(found.error_code) and call.version >= _FIRST_WITH_AN_ERROR
+    described = call.core.groups.coordinator.describe(ClassicGroups, group_id)
+    has_error = bool(described.error_code) and call.version >= _FIRST_WITH_AN_ERROR
     return DescribedGroup(
-        error_code=found.error_code if has_error else ErrorCode.NONE,
-        error_message=found.error_message if has_error else None,
+        error_code=described.error_code if has_error else ErrorCode.NONE,
+        error_message=described.error_message if has_error else None,
         group_id=group_id,
-        group_state=found.group_state,
-        protocol_type=found.protocol_type,
-        protocol_data=found.protocol_data,
+        group_state=described.group_state,
+        protocol_type=described.protocol_type,
+        protocol_data=described.protocol_data,
         members=[
             DescribedGroupMember(
                 member_id=member.member_id,
@@ -48,7 +48,7 @@ def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
                 member_metadata=member.member_metadata,
                 member_assignment=member.member_assignment,
             )
-            for member in found.members
+            for member in described.members
         ],
         authorized_operations=authorized_operations(
             call, ResourceType.GROUP, group_id, requested=operations and not has_error

@@ -48,20 +48,22 @@ def _handle(call: Call, now_ms: int, request: StreamsGroupDescribeRequest) -> St
 def _describe(call: Call, group_id: str, operations: bool, topology_description: bool) -> DescribedGroup:
     if not group_id:
         return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
-    found = call.core.groups.coordinator.describe(StreamsGroups, group_id)
+    described = call.core.groups.coordinator.describe(StreamsGroups, group_id)
     return DescribedGroup(
-        error_code=found.error_code,
-        error_message=found.error_message,
+        error_code=described.error_code,
+        error_message=described.error_message,
         group_id=group_id,
-        group_state="" if found.error_code else found.state,
-        group_epoch=found.epoch,
-        assignment_epoch=found.assignment_epoch,
-        topology=None if found.topology is None else _topology(found.topology),
-        topology_description_status=_NOT_STORED if topology_description and not found.error_code else _NOT_REQUESTED,
-        assignor_name=None if found.error_code else _ASSIGNOR,
-        members=[_member(member, target) for member, target in found.members],
+        group_state="" if described.error_code else described.state,
+        group_epoch=described.epoch,
+        assignment_epoch=described.assignment_epoch,
+        topology=None if described.topology is None else _topology(described.topology),
+        topology_description_status=_NOT_STORED
+        if topology_description and not described.error_code
+        else _NOT_REQUESTED,
+        assignor_name=None if described.error_code else _ASSIGNOR,
+        members=[_member(member, target) for member, target in described.members],
         authorized_operations=authorized_operations(
-            call, ResourceType.GROUP, group_id, requested=operations and not found.error_code
+            call, ResourceType.GROUP, group_id, requested=operations and not described.error_code
         ),
     )
 

@@ -162,13 +162,13 @@ def _refused_whole(
 def _checked(
     call: Call,
     request: ProduceRequest,
-    wanted: ProducePartition,
+    requested: ProducePartition,
     header: BatchHeader | Flaw,
     refusal: tuple[int, str | None] | None,
 ) -> PartitionWrite:
-    write, core = PartitionWrite(wanted), call.core
-    partition, code, topic = find_partition(core, wanted.topic, wanted.topic_id, wanted.partition)
-    name = wanted.topic if topic is None else topic.name
+    write, core = PartitionWrite(requested), call.core
+    partition, code, topic = find_partition(core, requested.topic, requested.topic_id, requested.partition)
+    name = requested.topic if topic is None else topic.name
     if refusal is not None:
         write.refuse(*refusal)
     elif core.rights.enforced and name is not None and not call.may(Operation.WRITE, ResourceType.TOPIC, name):
@@ -176,7 +176,7 @@ def _checked(
     elif partition is None:
         write.refuse(code)
         if topic is None and not isinstance(header, Flaw):
-            core.topics.deleted_names.refuse(wanted.topic, wanted.topic_id, wanted.partition, header)
+            core.topics.deleted_names.refuse(requested.topic, requested.topic_id, requested.partition, header)
     elif request.acks not in (_ALL, _LEADER, _NONE):
         write.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
     elif partition.topic.internal:

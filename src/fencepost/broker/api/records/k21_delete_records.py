@@ -46,34 +46,36 @@ def _deleted(call: Call, request: DeleteRecordsRequest) -> Change[DeleteRecordsR
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(call: Call, name: str, wanted: DeleteRecordsPartition) -> Change[DeleteRecordsPartitionResult]:
-    partition, code, topic = find_partition(call.core, name, None, wanted.partition_index)
+def _delete(call: Call, name: str, requested: DeleteRecordsPartition) -> Change[DeleteRecordsPartitionResult]:
+    partition, code, topic = find_partition(call.core, name, None, requested.partition_index)
     if topic is not None and topic.internal:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
     elif topic is not None and not code and topic.config.text("cleanup.policy") == "compact":
         code = ErrorCode.POLICY_VIOLATION
     if partition is None or code:
-        return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=code)
+        return DeleteRecordsPartitionResult(
+            partition_index=requested.partition_index, low_watermark=-1, error_code=code
+        )
     log = open_log(partition, call.core.metrics)
     if log is None:
-        return _failed(wanted)
-    offset = log.high_watermark if wanted.offset == -1 else wanted.offset
+        return _failed(requested)
+    offset = log.high_watermark if requested.offset == -1 else requested.offset
     if not 0 <= offset <= log.high_watermark:
         out = ErrorCode.OFFSET_OUT_OF_RANGE
-        return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=out)
+        return DeleteRecordsPartitionResult(partition_index=requested.partition_index, low_watermark=-1, error_code=out)
     if offset > log.log_start_offset:
         try:
             yield from moving(log, offset)
         except OSError as error:
             call.core.metrics.count("storage_errors")
             _log.error("%s: records cannot be deleted: %s", partition.directory, error)
-            return _failed(wanted, error)
+            return _failed(requested, error)
         call.core.advanced(partition)
         hit = {producer_id for producer_id, first in log.producers.open_transactions.items() if first < offset}
         if hit:
             what = f"records of {partition.directory} before offset {offset} are deleted"
             call.core.transactions.warn_of_loss(what, producer_ids=hit)
-    return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=log.log_start_offset)
+    return DeleteRecordsPartitionResult(partition_index=requested.partition_index, low_watermark=log.log_start_offset)
 
 
 def _failed(wanted: DeleteRecordsPartition, error: OSError | None = None) -> DeleteRecordsPartitionResult:

@@ -28,7 +28,7 @@ def _handle(call: Call, now_ms: int, request: DescribeAclsRequest) -> DescribeAc
     if not rights.enforced:
         message = "No Authorizer is configured."
         return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=message)
-    wanted = BindingFilter(
+    binding_filter = BindingFilter(
         request.resource_type_filter,
         request.pattern_type_filter,
         request.resource_name_filter,
@@ -37,11 +37,16 @@ def _handle(call: Call, now_ms: int, request: DescribeAclsRequest) -> DescribeAc
         request.operation,
         request.permission_type,
     )
-    if _UNKNOWN in (wanted.resource_type, wanted.pattern, wanted.operation, wanted.permission):
+    if _UNKNOWN in (
+        binding_filter.resource_type,
+        binding_filter.pattern,
+        binding_filter.operation,
+        binding_filter.permission,
+    ):
         return DescribeAclsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message="Unknown elements in filter.")
     by_resource: dict[tuple[int, int, str], list[Binding]] = {}
     for binding in rights.store.acls.bindings:
-        if wanted.matches(binding):
+        if binding_filter.matches(binding):
             by_resource.setdefault((binding.resource_type, binding.pattern, binding.name), []).append(binding)
     return DescribeAclsResponse(
         error_message="",

@@ -216,14 +216,14 @@ class ParkedShareFetch:
         else:
             self._call.reply(response)
 
-    def _take(self, wanted: TopicIdPartition, room: int, count: int, *, nothing_yet: bool) -> PartitionData:
+    def _take(self, partition: TopicIdPartition, room: int, count: int, *, nothing_yet: bool) -> PartitionData:
         """Acquire records of one partition: about `count` at most, and `room` bytes."""
         data = PartitionData(
-            partition_index=wanted.partition,
-            acknowledge_error_code=self._acknowledged.get(wanted, ErrorCode.NONE),
+            partition_index=partition.partition,
+            acknowledge_error_code=self._acknowledged.get(partition, ErrorCode.NONE),
             current_leader=LeaderIdAndEpoch(),
         )
-        opened = self._open(wanted)
+        opened = self._open(partition)
         if isinstance(opened, int):
             data.error_code = opened
             return data
@@ -237,7 +237,7 @@ class ParkedShareFetch:
             if read.error_code or not len(read.records):
                 data.error_code = read.error_code
                 return data
-            found = self._acquire(shared, wanted, list(_spans(read, self._committed)), count)
+            found = self._acquire(shared, partition, list(_spans(read, self._committed)), count)
             if found:
                 data.records = _up_to(read.records, found[-1].last_offset)
                 data.acquired_records = [

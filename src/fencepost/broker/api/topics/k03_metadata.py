@@ -104,12 +104,12 @@ def _create_missing(call: Call, requested: Sequence[MetadataRequestTopic]) -> Ch
     """Create the missing topics that are requested by name together. Return the error codes of those not created."""
     core = call.core
     codes: dict[str, int] = {}
-    wanted: dict[str, int] = {}
+    partition_counts: dict[str, int] = {}
     taken: set[str] = set()
     room, left = MOST_PARTITIONS, core.partition_room()
     for topic in requested:
         name = topic.name
-        if name is None or topic.topic_id is not None or name in codes or name in wanted:
+        if name is None or topic.topic_id is not None or name in codes or name in partition_counts:
             continue
         if core.topics.get(name) is not None or not may_see(call, name, quiet=True):
             continue
@@ -126,18 +126,18 @@ def _create_missing(call: Call, requested: Sequence[MetadataRequestTopic]) -> Ch
         elif count > room:
             codes[name] = ErrorCode.LEADER_NOT_AVAILABLE  # at the limit of one request; clients retry
         else:
-            wanted[name] = count
+            partition_counts[name] = count
             taken.add(flat_name(name))
             room -= count
             left -= count
     outcomes: Sequence[Topic | OSError]
     try:
         outcomes = yield from core.topics.create_all(
-            (name, count, internal_configs(name)) for name, count in wanted.items()
+            (name, count, internal_configs(name)) for name, count in partition_counts.items()
         )
     except OSError as error:
-        outcomes = [error] * len(wanted)
-    for name, created in zip(wanted, outcomes, strict=True):
+        outcomes = [error] * len(partition_counts)
+    for name, created in zip(partition_counts, outcomes, strict=True):
         if isinstance(created, OSError):
             _log.error("topic %s cannot be created: %s", name, created)
             core.metrics.count("storage_errors")
@@ -146,24 +146,24 @@ def _create_missing(call: Call, requested: Sequence[MetadataRequestTopic]) -> Ch
 
 
 def _answer(
-    call: Call, wanted: MetadataRequestTopic, operations: bool, missing: Mapping[str, int]
+    call: Call, requested: MetadataRequestTopic, operations: bool, missing: Mapping[str, int]
 ) -> MetadataResponseTopic:
     core = call.core
-    if wanted.name is None or wanted.topic_id is not None:
-        topic = core.topics.by_id(wanted.topic_id)
+    if requested.name is None or requested.topic_id is not None:
+        topic = core.topics.by_id(requested.topic_id)
         if topic is None:
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id)
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=requested.topic_id)
         if not may_see(call, topic.name):
             return MetadataResponseTopic(
-                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=wanted.topic_id
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=requested.topic_id
             )
         return _describe(call, topic, operations)
-    if not may_see(call, wanted.name):
-        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=wanted.name)
-    topic = core.topics.get(wanted.name)
+    if not may_see(call, requested.name):
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=requested.name)
+    topic = core.topics.get(requested.name)
     if topic is None:
-        code = missing.get(wanted.name) or absent_topic(wanted.name)[0]
-        return MetadataResponseTopic(error_code=code, name=wanted.name)
+        code = missing.get(requested.name) or absent_topic(requested.name)[0]
+        return MetadataResponseTopic(error_code=code, name=requested.name)
     return _describe(call, topic, operations)
 
 

@@ -118,47 +118,51 @@ def _create(core: BrokerParts, planned: Sequence[tuple[CreatableTopicResult, Map
 
 
 def _plan(
-    core: BrokerParts, wanted: CreatableTopic, taken: set[str]
+    core: BrokerParts, creatable: CreatableTopic, taken: set[str]
 ) -> tuple[CreatableTopicResult, Mapping[str, str] | None]:
     """Return the result and the settings of a valid topic, or the refusal and None.
 
     `taken`: names of the same request in the form that metrics use.
     """
-    code, message = _check_name(core, wanted, taken)
+    code, message = _check_name(core, creatable, taken)
     if code:
-        return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message), None
-    requested = {config.name: config.value for config in wanted.configs}
+        return CreatableTopicResult(name=creatable.name, error_code=code, error_message=message), None
+    requested = {config.name: config.value for config in creatable.configs}
     empty = [key for key, value in requested.items() if value is None]
     if empty:
         message = f"Null value not supported for topic configs: {','.join(empty)}"
-        return CreatableTopicResult(name=wanted.name, error_code=ErrorCode.INVALID_CONFIG, error_message=message), None
+        return CreatableTopicResult(
+            name=creatable.name, error_code=ErrorCode.INVALID_CONFIG, error_message=message
+        ), None
     try:
         given = check_topic_config({key: value for key, value in requested.items() if value is not None})
     except InvalidSetting as error:
         message = str(error)
-        return CreatableTopicResult(name=wanted.name, error_code=ErrorCode.INVALID_CONFIG, error_message=message), None
-    code, message, count = _check_size(core, wanted)
+        return CreatableTopicResult(
+            name=creatable.name, error_code=ErrorCode.INVALID_CONFIG, error_message=message
+        ), None
+    code, message, count = _check_size(core, creatable)
     if code:
-        return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message), None
-    taken.add(flat_name(wanted.name))
+        return CreatableTopicResult(name=creatable.name, error_code=code, error_message=message), None
+    taken.add(flat_name(creatable.name))
     configs = _settings(TopicConfig(given, core.config))
-    return CreatableTopicResult(name=wanted.name, num_partitions=count, replication_factor=1, configs=configs), given
+    return CreatableTopicResult(name=creatable.name, num_partitions=count, replication_factor=1, configs=configs), given
 
 
-def _check_name(core: BrokerParts, wanted: CreatableTopic, taken: set[str]) -> tuple[int, str | None]:
+def _check_name(core: BrokerParts, creatable: CreatableTopic, taken: set[str]) -> tuple[int, str | None]:
     """Return (error code, message)."""
-    why = invalid_topic_name(wanted.name)
+    why = invalid_topic_name(creatable.name)
     if why is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, why
-    if wanted.name == CLUSTER_METADATA:
-        return ErrorCode.INVALID_REQUEST, f"Creation of internal topic {wanted.name} is prohibited."
-    if core.topics.get(wanted.name) is not None or is_internal(wanted.name):
-        return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wanted.name}' already exists."
-    colliding = core.topics.colliding(wanted.name)
-    if colliding is None and flat_name(wanted.name) in taken:
+    if creatable.name == CLUSTER_METADATA:
+        return ErrorCode.INVALID_REQUEST, f"Creation of internal topic {creatable.name} is prohibited."
+    if core.topics.get(creatable.name) is not None or is_internal(creatable.name):
+        return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{creatable.name}' already exists."
+    colliding = core.topics.colliding(creatable.name)
+    if colliding is None and flat_name(creatable.name) in taken:
         colliding = "one of the same request"
     if colliding is not None:
-        message = f"Topic '{wanted.name}' collides with existing topic: {colliding}"
+        message = f"Topic '{creatable.name}' collides with existing topic: {colliding}"
         return ErrorCode.INVALID_TOPIC_EXCEPTION, message
     return ErrorCode.NONE, None
 

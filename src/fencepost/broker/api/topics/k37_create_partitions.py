@@ -30,7 +30,7 @@ def _handle(call: Call, now_ms: int, request: CreatePartitionsRequest) -> None:
 
 def _grown(call: Call, request: CreatePartitionsRequest) -> Change[CreatePartitionsResponse]:
     results = []
-    named = Counter(wanted.name for wanted in request.topics)
+    named = Counter(requested.name for requested in request.topics)
     for name, times in named.items():
         if times > 1:
             results.append(
@@ -40,18 +40,18 @@ def _grown(call: Call, request: CreatePartitionsRequest) -> Change[CreatePartiti
             )
     grown: dict[Topic, int] = {}
     room, left = MOST_PARTITIONS, call.core.partition_room()
-    for wanted in request.topics:
-        if named[wanted.name] > 1:
+    for requested in request.topics:
+        if named[requested.name] > 1:
             continue
-        code, message = _check(call, wanted)
-        topic = call.core.topics.get(wanted.name)
+        code, message = _check(call, requested)
+        topic = call.core.topics.get(requested.name)
         if not code and topic is not None:
-            more = wanted.count - len(topic.partitions)
+            more = requested.count - len(topic.partitions)
             if more > left:
                 code = ErrorCode.POLICY_VIOLATION
                 message = f"There is room for {left} more partitions (max.partitions)."
                 call.core.refused_topics.note(
-                    call.core.now.ms, f"{more} more partitions of topic {wanted.name}: {message}"
+                    call.core.now.ms, f"{more} more partitions of topic {requested.name}: {message}"
                 )
             elif more > room:
                 code = ErrorCode.POLICY_VIOLATION
@@ -59,34 +59,38 @@ def _grown(call: Call, request: CreatePartitionsRequest) -> Change[CreatePartiti
             else:
                 room -= more
                 left -= more
-                grown[topic] = wanted.count
-        results.append(CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message))
+                grown[topic] = requested.count
+        results.append(CreatePartitionsTopicResult(name=requested.name, error_code=code, error_message=message))
     if grown and not request.validate_only:
         yield from call.core.topics.add_partitions(grown)
     return CreatePartitionsResponse(results=results)
 
 
-def _check(call: Call, wanted: CreatePartitionsTopic) -> tuple[int, str | None]:
-    topic = call.core.topics.get(wanted.name)
+def _check(call: Call, requested: CreatePartitionsTopic) -> tuple[int, str | None]:
+    topic = call.core.topics.get(requested.name)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
     have = len(topic.partitions)
     if topic.internal:
         return ErrorCode.INVALID_PARTITIONS, "The broker's own topics cannot grow."
-    if wanted.count == have:
+    if requested.count == have:
         return ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s)."
-    if wanted.count < have:
-        message = f"The topic {wanted.name} currently has {have} partition(s); {wanted.count} would not be an increase."
+    if requested.count < have:
+        message = (
+            f"The topic {requested.name} currently has {have} partition(s); {requested.count} would not be an increase."
+        )
         return ErrorCode.INVALID_PARTITIONS, message
-    if wanted.assignments is not None:
-        more = wanted.count - have
-        if len(wanted.assignments) != more:
+    if requested.assignments is not None:
+        more = requested.count - have
+        if len(requested.assignments) != more:
             message = (
-                f"Attempted to add {more} additional partition(s), but only {len(wanted.assignments)} assignment(s) "
+                f"Attempted to add {more} additional partition(s), but only {len(requested.assignments)} assignment(s) "
                 "were specified."
             )
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
-        wrong = next(filter(None, (wrong_replicas(assignment.broker_ids) for assignment in wanted.assignments)), None)
+        wrong = next(
+            filter(None, (wrong_replicas(assignment.broker_ids) for assignment in requested.assignments)), None
+        )
         if wrong is not None:
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong
     return ErrorCode.NONE, None

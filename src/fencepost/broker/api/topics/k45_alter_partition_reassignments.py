@@ -41,19 +41,21 @@ def _handle(
     )
 
 
-def _reassign(call: Call, topic: str, wanted: ReassignablePartition) -> ReassignablePartitionResponse:
-    partition, code, found = find_partition(call.core, topic, None, wanted.partition_index)
+def _reassign(call: Call, topic: str, requested: ReassignablePartition) -> ReassignablePartitionResponse:
+    partition, code, found = find_partition(call.core, topic, None, requested.partition_index)
     message = None
     if found is None:
         message = f"Unable to find a topic named {topic}."
     elif partition is None:
-        message = f"Unable to find partition {topic}:{wanted.partition_index}."
-    elif wanted.replicas is None:
+        message = f"Unable to find partition {topic}:{requested.partition_index}."
+    elif requested.replicas is None:
         code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     else:
-        message = wrong_replicas(wanted.replicas)
+        message = wrong_replicas(requested.replicas)
         code = ErrorCode.NONE if message is None else ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    return ReassignablePartitionResponse(partition_index=wanted.partition_index, error_code=code, error_message=message)
+    return ReassignablePartitionResponse(
+        partition_index=requested.partition_index, error_code=code, error_message=message
+    )
 
 
 HANDLER = Handler(_handle)

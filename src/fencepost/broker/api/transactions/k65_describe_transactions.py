@@ -37,26 +37,26 @@ def _handle(call: Call, now_ms: int, request: DescribeTransactionsRequest) -> No
 
 def _describe(call: Call, transactional_id: str, request: DescribeTransactionsRequest) -> TransactionState:
     prepared = ProducerPair(request.prepared_producer_id, request.prepared_producer_epoch)
-    found = call.core.transactions.coordinator.describe(transactional_id, prepared)
+    view = call.core.transactions.coordinator.describe(transactional_id, prepared)
     described = TransactionState(
-        error_code=found.error_code,
-        transactional_id=found.transactional_id,
-        transaction_state=found.state,
-        transaction_timeout_ms=found.timeout_ms,
-        transaction_start_time_ms=found.start_ms,
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
+        error_code=view.error_code,
+        transactional_id=view.transactional_id,
+        transaction_state=view.state,
+        transaction_timeout_ms=view.timeout_ms,
+        transaction_start_time_ms=view.start_ms,
+        producer_id=view.producer_id,
+        producer_epoch=view.producer_epoch,
         topics=[
             TopicData(topic=topic, partitions=partitions)
-            for topic, partitions in found.topics
+            for topic, partitions in view.topics
             if may_see(call, topic, quiet=True)
         ],
     )
     if request.include_ending:
-        described.ending = found.ending
+        described.ending = view.ending
         described.written_producer_id, described.written_producer_epoch = (
-            found.ongoing_producer_id,
-            found.ongoing_producer_epoch,
+            view.ongoing_producer_id,
+            view.ongoing_producer_epoch,
         )
     return described
 

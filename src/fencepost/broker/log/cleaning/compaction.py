@@ -106,13 +106,13 @@ def plan(log: PartitionLog, now_ms: int) -> CompactionPlan | None:
 class Compaction:
     """One round over one log. Run `steps`, then read the counters."""
 
-    def __init__(self, log: PartitionLog, wanted: CompactionPlan, now_ms: int) -> None:
+    def __init__(self, log: PartitionLog, compaction_plan: CompactionPlan, now_ms: int) -> None:
         self._log = log
-        self._plan = wanted
+        self._plan = compaction_plan
         self._now_ms = now_ms
         self._horizon_ms = now_ms + log.config.delete_retention_ms
         self._last: dict[bytes, int] = {}  # offset by key
-        self._mapped_end = wanted.end_offset
+        self._mapped_end = compaction_plan.end_offset
         self._work = 0
         self._target: Segment | None = None  # the segment being written
         self._transactions = CleanedTransactions([])
@@ -122,7 +122,7 @@ class Compaction:
         self.bytes_written = 0
         self.records_read = 0
         self.records_retained = 0
-        self.clean_offset = wanted.dirty_offset
+        self.clean_offset = compaction_plan.dirty_offset
 
     def steps(self) -> Iterator[Step]:
         """Yield steps of bounded work.

@@ -57,9 +57,9 @@ def assign_uniform(members: Sequence[Assignee], partitions: Mapping[UUID, int]) 
 def _even(members: Sequence[Assignee], partitions: Mapping[UUID, int]) -> Shares:
     """Assign for equal subscriptions: members keep partitions up to a quota, and the rest fills up the others."""
     topics = members[0].topics
-    wanted = [TopicIdPartition(topic, i) for topic in sorted(topics) for i in range(partitions.get(topic, 0))]
-    existing = frozenset(wanted)
-    least, extra = divmod(len(wanted), len(members))
+    every = [TopicIdPartition(topic, i) for topic in sorted(topics) for i in range(partitions.get(topic, 0))]
+    existing = frozenset(every)
+    least, extra = divmod(len(every), len(members))
     shares: dict[str, list[TopicIdPartition]] = {}
     quotas: dict[str, int] = {}
     taken: set[TopicIdPartition] = set()
@@ -70,7 +70,7 @@ def _even(members: Sequence[Assignee], partitions: Mapping[UUID, int]) -> Shares
         present = sorted((member.present & existing) - taken)
         shares[member.member_id] = present[: quotas[member.member_id]]
         taken.update(shares[member.member_id])
-    free = iter([partition for partition in wanted if partition not in taken])
+    free = iter([partition for partition in every if partition not in taken])
     for member in by_size:
         share = shares[member.member_id]
         while len(share) < quotas[member.member_id]:
