@@ -234,17 +234,17 @@ class CommonConfig(FrozenSettings):
             raise ConfigurationError(str(error)) from None
         values: dict[str, Any] = {}
         names: dict[str, str] = {}  # given names, by name here
-        for given, value in settings.items():
+        for given_name, value in settings.items():
             try:
-                name, own = cls._own_value(given, value, settings)
+                name, own = cls._own_value(given_name, value, settings)
             except (TypeError, ValueError) as error:
-                of = cls._rows().get(own_name(given)) or _rows_of_roles().get(own_name(given))
-                raise ConfigurationError(f"{spell(given)}={shown(given, value, of)}: {error}") from error
-            if given in BOUND:
+                of = cls._rows().get(own_name(given_name)) or _rows_of_roles().get(own_name(given_name))
+                raise ConfigurationError(f"{spell(given_name)}={shown(given_name, value, of)}: {error}") from error
+            if given_name in BOUND:
                 continue
             if name not in hints and name not in _LEVEL_NAMES:
-                if not cls._has_no_effect(given, name, settings, spell):
-                    raise ConfigurationError(_unknown(given, hints, spell))
+                if not cls._has_no_effect(given_name, name, settings, spell):
+                    raise ConfigurationError(_unknown(given_name, hints, spell))
                 continue
             if name in _LEVEL_NAMES:
                 if "compression_level" not in hints or name != f"compression_{codec_of(settings)}_level":
@@ -253,8 +253,8 @@ class CommonConfig(FrozenSettings):
             if own is not None:
                 own = cls._rows()[name].taken(name, own, hints[name])
                 if values.get(name, own) != own:
-                    _warn_of_both(spell(names[name]), spell(given))
-                values[name], names[name] = own, given
+                    _warn_of_both(spell(names[name]), spell(given_name))
+                values[name], names[name] = own, given_name
         if "bootstrap_servers" not in values:
             raise ConfigurationError(f"{spell('bootstrap_servers')} is missing")
         config = cls(**values)
@@ -285,25 +285,25 @@ class CommonConfig(FrozenSettings):
         )
 
     @classmethod
-    def _own_value(cls, given: str, value: Any, settings: Mapping[str, Any]) -> tuple[str, Any]:
+    def _own_value(cls, given_name: str, value: Any, settings: Mapping[str, Any]) -> tuple[str, Any]:
         """Return name and value of a setting here. The value None means the default.
 
         Args:
-            given: Name in any client, with underscores.
+            given_name: Name in any client, with underscores.
             value: Value as that client takes it.
             settings: All settings, because the meaning of some depends on others.
 
         Raises:
             TypeError, ValueError: The value cannot be used here; the text says what to do.
         """
-        if given in BOUND:
-            check_bound(given, value)
-            return given, value
-        if given == "oauth_cb":
+        if given_name in BOUND:
+            check_bound(given_name, value)
+            return given_name, value
+        if given_name == "oauth_cb":
             return "sasl_oauth_token_provider", functools.partial(value, settings.get("sasl_oauthbearer_config") or "")
-        name = own_name(given)
-        if given in CONVERTED:
-            value = CONVERTED[given](value)
+        name = own_name(given_name)
+        if given_name in CONVERTED:
+            value = CONVERTED[given_name](value)
         if name == "compression_level" and str(value).strip() == "-1" and codec_of(settings) != "zstd":
             return name, None  # librdkafka's default; zstd has this level
         of = cls._rows().get(name) or _rows_of_roles().get(name)

@@ -74,7 +74,7 @@ def read_settings(file: Path) -> dict[str, str]:
 
 
 def _read(file: Path, encoding: str) -> dict[str, _Setting]:
-    found: dict[str, _Setting] = {}
+    settings: dict[str, _Setting] = {}
     try:
         data = read_small(file, "iso-8859-1").encode("iso-8859-1")
         if data.startswith(_MARK):
@@ -87,14 +87,14 @@ def _read(file: Path, encoding: str) -> dict[str, _Setting]:
                     file,
                     line.number,
                 )
-            if name in found:
+            if name in settings:
                 _log.warning(
-                    "%s: line %d gives %s again; line %d has no effect", file, line.number, name, found[name].number
+                    "%s: line %d gives %s again; line %d has no effect", file, line.number, name, settings[name].number
                 )
-            found[name] = _Setting(line.number, value)
+            settings[name] = _Setting(line.number, value)
     except (OSError, ValueError) as error:
         raise ValueError(f"{file}: {bare_reason(error)}") from error
-    return found
+    return settings
 
 
 def _logical_lines(text: str) -> Iterator[_Line]:

@@ -155,19 +155,21 @@ def _print_choices(error: UndecidedBatchError) -> NoReturn:
     raise typer.Exit(UNDECIDED)
 
 
-def _carry_out_move(found: PlannedMove, done: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    move = found.move
+def _carry_out_move(planned: PlannedMove, done: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    move = planned.move
     is_written = move is None or move.is_done
     if not as_json:
-        _print(found)
+        _print(planned)
     if not (is_written or dry_run):
         confirmed(f"Write that into the decision topic? (The query must not run: {NO_TRACE}.)", yes=yes)
-        move = found.carry_out()
+        move = planned.carry_out()
     outcome = "nothing to write" if is_written else "dry run" if dry_run else done
     if as_json:
-        print_json(_facts(found, move, outcome))
+        print_json(_facts(planned, move, outcome))
     else:
-        print_line(f"{outcome}. {_next(found, move)}" if not dry_run or is_written else "dry run: nothing was written")
+        print_line(
+            f"{outcome}. {_next(planned, move)}" if not dry_run or is_written else "dry run: nothing was written"
+        )
 
 
 def _next(found: PlannedMove, move: MoveRecords | None) -> str:
@@ -183,9 +185,9 @@ def _moment(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
 
 
-def _print(found: PlannedMove) -> None:
-    checkpoint, sink, move = found.checkpoint, found.sink, found.move
-    print_line(f"query {checkpoint.query_id} in {found.folder}")
+def _print(planned: PlannedMove) -> None:
+    checkpoint, sink, move = planned.checkpoint, planned.sink, planned.move
+    print_line(f"query {checkpoint.query_id} in {planned.folder}")
     if checkpoint.last is None:
         print_line("  batches: none was planned")
     elif checkpoint.is_begun:
@@ -194,13 +196,13 @@ def _print(found: PlannedMove) -> None:
         print_line(f"  batches: {checkpoint.last} is the last one, and finished")
     for source in checkpoint.sources:
         print_line(f"  {source}")
-        if begins_unknown(checkpoint) and source.began is not None and not found.is_release:
+        if begins_unknown(checkpoint) and source.began is not None and not planned.is_release:
             print_line(f"    its first batch begins at {source.began}: give that as startingOffsets")
     print_line(f"  state: {checkpoint.state or 'none'}")
-    print_line(f"  looked at: its newest file is {found.newest_s:.0f} s old; {_writes(found)}{NO_TRACE}")
+    print_line(f"  looked at: its newest file is {planned.newest_s:.0f} s old; {_writes(planned)}{NO_TRACE}")
     print_line("  Spark's release and the old sink are not in a checkpoint")
-    if found.verdict is not None:
-        print_line(f"  output: of batch {checkpoint.last}: {found.verdict.value}; {found.reason}")
+    if planned.verdict is not None:
+        print_line(f"  output: of batch {checkpoint.last}: {planned.verdict.value}; {planned.reason}")
     if sink is not None:
         known = "knows nothing of the query" if sink.last is None else f"has decided batch {sink.last.batch_id}"
         print_line(f"sink {sink.name}: {known}")
@@ -213,7 +215,9 @@ def _print(found: PlannedMove) -> None:
     if move.decision is not None:
         print_line(f"  to write: the decision that batch {move.decision.batch_id} is in the output")
     if move.beginning is not None:
-        mark = "the query is released" if found.is_release else f"the first batch here is {move.beginning.first_batch}"
+        mark = (
+            "the query is released" if planned.is_release else f"the first batch here is {move.beginning.first_batch}"
+        )
         print_line(f"  to write: {mark}")
 
 
@@ -225,13 +229,13 @@ def _writes(found: PlannedMove) -> str:
     return f"the brokers know {counted_noun(found.writes.producers, 'producer')} of the output, {when}; "
 
 
-def _facts(found: PlannedMove, move: MoveRecords | None, outcome: str) -> dict[str, Any]:
-    checkpoint, sink = found.checkpoint, found.sink
+def _facts(planned: PlannedMove, move: MoveRecords | None, outcome: str) -> dict[str, Any]:
+    checkpoint, sink = planned.checkpoint, planned.sink
     decision = None if move is None else move.decision
     beginning = None if move is None else move.beginning
     return {
         "outcome": outcome,
-        "checkpoint": str(found.folder),
+        "checkpoint": str(planned.folder),
         "query": checkpoint.query_id,
         "batch": checkpoint.last,
         "begun": checkpoint.is_begun,
@@ -240,12 +244,12 @@ def _facts(found: PlannedMove, move: MoveRecords | None, outcome: str) -> dict[s
             for source in checkpoint.sources
         ],
         "state": checkpoint.state or None,
-        "newest_file_s": round(found.newest_s, 3),
+        "newest_file_s": round(planned.newest_s, 3),
         "sink": None if sink is None else sink.name,
         "decided": None if sink is None or sink.last is None else sink.last.batch_id,
-        "verdict": None if found.verdict is None else found.verdict.value,
-        "why": found.reason or None,
+        "verdict": None if planned.verdict is None else planned.verdict.value,
+        "why": planned.reason or None,
         "decision": None if decision is None else decision.batch_id,
-        "first_batch": None if beginning is None or found.is_release else beginning.first_batch,
+        "first_batch": None if beginning is None or planned.is_release else beginning.first_batch,
         "meaning": None if move is None else move.words,
     }

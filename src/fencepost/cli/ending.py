@@ -94,27 +94,27 @@ def age_words(transaction: TransactionDescription) -> str:
 
 def ending_of(session: Session, transactional_id: str, *, commit: bool) -> PlannedEnding:
     """Describe the transaction, and collect the objections to ending it so. Raises KafkaError."""
-    (found,) = session.describe([transactional_id])
+    (description,) = session.describe([transactional_id])
     decided = session.decided_by(transactional_id) is not None
-    meaning = session.meaning(found)
+    meaning = session.meaning(description)
     objections = []
-    if is_open(found) and decided and not commit:
+    if is_open(description) and decided and not commit:
         reason = f"{transactional_id} has been decided, and must be committed ({meaning})"
         objections.append(Objection(reason, Consent.EVEN_IF_DECIDED, "use resolve"))
-    if is_open(found) and meaning and not decided and commit:
+    if is_open(description) and meaning and not decided and commit:
         reason = f"{transactional_id} is not decided ({meaning}): its rows will be written again"
         objections.append(Objection(reason, Consent.EVEN_IF_UNDECIDED, "use resolve"))
-    if not is_open(found):
-        objections.append(Objection(f"{transactional_id} is not open: {state_of(found)}", None))
-    if is_two_phase(found) and not decided:
+    if not is_open(description):
+        objections.append(Objection(f"{transactional_id} is not open: {state_of(description)}", None))
+    if is_two_phase(description) and not decided:
         reason = (
-            f"{transactional_id} is a two-phase transaction, prepared or about to be ({age_words(found)} old, on "
-            f"{partition_words(found.partitions, MOST_NAMED)}): whoever keeps its state is to decide it, and may have "
-            "done so"
+            f"{transactional_id} is a two-phase transaction, prepared or about to be ({age_words(description)} old, on "
+            f"{partition_words(description.partitions, MOST_NAMED)}): whoever keeps its state is to decide it, and "
+            "may have done so"
         )
         advice = "ask its owner; if no owner exists any more, add --even-if-prepared"
         objections.append(Objection(reason, Consent.EVEN_IF_PREPARED, advice))
-    return PlannedEnding(found, commit, tuple(objections), must_enlist(session.link.admin.cluster))
+    return PlannedEnding(description, commit, tuple(objections), must_enlist(session.link.admin.cluster))
 
 
 def lost_parts(session: Session, transactional_id: str, prepared: PreparedTransaction) -> list[str]:
@@ -157,10 +157,10 @@ def end_open(session: Session, ending: PlannedEnding) -> str | None:
     Raises:
         KafkaError: With `outcome_unknown` the transaction may have been ended.
     """
-    found = ending.transaction
+    description = ending.transaction
     ended = session.link.io.run(
         session.link.admin.end_transaction(
-            found.transactional_id,
+            description.transactional_id,
             ending.pair.producer_id,
             ending.pair.epoch,
             ending.commit,
@@ -170,4 +170,4 @@ def end_open(session: Session, ending: PlannedEnding) -> str | None:
     if ended.error_code == 0:
         return None
     word = "committed" if ending.commit else "aborted"
-    return f"{found.transactional_id} was not {word}: {describe_code(ended.error_code)}"
+    return f"{description.transactional_id} was not {word}: {describe_code(ended.error_code)}"

@@ -74,24 +74,24 @@ def find_hanging(
         refuse("--abort and --commit exclude each other", status=2)
     with connected(bootstrap_servers, command_config) as admin:
         there = _described(admin, topic)
-        found = _found(admin, there, older_than)
-        if found and not as_json:
-            print_table([_HEAD, *map(_row, found)])
+        hanging = _found(admin, there, older_than)
+        if hanging and not as_json:
+            print_table([_HEAD, *map(_row, hanging)])
         done = "committed" if commit else "aborted"
-        wanted = [each for each in found if abort or (commit and each.may_be_committed)]
+        wanted = [each for each in hanging if abort or (commit and each.may_be_committed)]
         if wanted:
             _agree(admin, wanted, commit=commit, even_if_committed=even_if_committed, yes=yes)
         still = _found(admin, there, older_than) if wanted else []  # the question may have been open for a while
         ended = [each for each in wanted if _ended(admin, each, still, commit=commit)]
     if as_json:
-        print_json([_facts(each) | ({done: each in ended} if abort or commit else {}) for each in found])
+        print_json([_facts(each) | ({done: each in ended} if abort or commit else {}) for each in hanging])
     else:
         sys.stdout.writelines(f"{done} {_facts(each)['partition']}\n" for each in ended)
-    if not found:
+    if not hanging:
         _say_none(there, older_than)
-    if len(ended) < len(found):
+    if len(ended) < len(hanging):
         why = "; --commit writes markers only for those that may be committed" if commit else ""
-        refuse(f"transactions that hang{' still' if ended else ''}: {len(found) - len(ended)}{why}")
+        refuse(f"transactions that hang{' still' if ended else ''}: {len(hanging) - len(ended)}{why}")
 
 
 def _say_none(there: Mapping[str, Any], older_than: float) -> None:
@@ -117,11 +117,11 @@ def _described(admin: Admin, topic: Sequence[str] | None) -> Mapping[str, Any]:
 
 
 def _agree(
-    admin: Admin, found: Sequence[HangingTransaction], *, commit: bool, even_if_committed: bool, yes: bool
+    admin: Admin, transactions: Sequence[HangingTransaction], *, commit: bool, even_if_committed: bool, yes: bool
 ) -> None:
     """Exit with status 1 if one may have another outcome, or the person answers no."""
     if not (commit or even_if_committed):
-        for each in found:
+        for each in transactions:
             if each.may_be_committed:
                 refuse(
                     f"the coordinator may have committed the hanging transaction of {each.transactional_id} in "
@@ -130,16 +130,16 @@ def _agree(
                 )
     listed = admin.list_transactions(states=["Ongoing"])
     known = admin.describe_transactions([each.transactional_id for each in listed])
-    undecided = undecided_of(found, admin.describe_producers([each.partition for each in found]), known)
+    undecided = undecided_of(transactions, admin.describe_producers([each.partition for each in transactions]), known)
     for hanging, transactional_id in undecided.items():
         refuse(
             f"the hanging transaction in {partition_words([hanging.partition], 1)} may belong to {transactional_id}, a "
             "two-phase transaction: its owner must commit or abort that first; nothing was "
             f"{'committed' if commit else 'aborted'}"
         )
-    where = partition_words([each.partition for each in found], MOST_NAMED)
+    where = partition_words([each.partition for each in transactions], MOST_NAMED)
     seen = "Readers of committed records will see" if commit else "No reader of committed records will ever see"
-    confirmed(f"{'Commit' if commit else 'Abort'} {len(found)} ({where})? {seen} what they wrote.", yes=yes)
+    confirmed(f"{'Commit' if commit else 'Abort'} {len(transactions)} ({where})? {seen} what they wrote.", yes=yes)
 
 
 def _ended(admin: Admin, hanging: HangingTransaction, still: Sequence[HangingTransaction], *, commit: bool) -> bool:

@@ -200,24 +200,24 @@ def _present(change: Change) -> str:
     return "cannot be read as text" if change.path.exists() else "is not there"
 
 
-def _replan(session: Session, found: Replan, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+def _replan(session: Session, replan: Replan, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     if as_json:
-        facts = {"sink": found.sink, "query": found.found.query_id, "batch": found.batch_id}
-        before = [_parsed(line) for line in found.before]
-        plan = [_parsed(line) for line in found.plan]
-        print_json({**facts, "from": before, "to": plan, "other_topic_ids": list(found.other_ids)})
+        facts = {"sink": replan.sink, "query": replan.found.query_id, "batch": replan.batch_id}
+        before = [_parsed(line) for line in replan.before]
+        plan = [_parsed(line) for line in replan.plan]
+        print_json({**facts, "from": before, "to": plan, "other_topic_ids": list(replan.other_ids)})
     else:
-        _print_plan(found)
-    if found.batch_id is None:
+        _print_plan(replan)
+    if replan.batch_id is None:
         sys.stderr.write("every planned batch is finished: nothing to take back\n")
         return
     if dry_run:
         sys.stderr.write(DRY_RUN)
         return
-    path = f"{found.folder}/offsets/{found.batch_id}"
-    confirmed(f"Take back the plan of batch {found.batch_id}, {path}? (The query must not run.)", yes=yes)
-    replaced = found.carry_out(session.sink_link)
-    sys.stderr.write(f"the plan is taken back, and kept as {replaced}; Spark plans batch {found.batch_id} again\n")
+    path = f"{replan.folder}/offsets/{replan.batch_id}"
+    confirmed(f"Take back the plan of batch {replan.batch_id}, {path}? (The query must not run.)", yes=yes)
+    replaced = replan.carry_out(session.sink_link)
+    sys.stderr.write(f"the plan is taken back, and kept as {replaced}; Spark plans batch {replan.batch_id} again\n")
 
 
 def _print_plan(found: Replan) -> None:

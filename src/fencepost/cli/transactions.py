@@ -175,7 +175,7 @@ def _print_listed(
             partition_words(transaction.partitions, 3),
             fact["spark"],
         )
-        for transaction, fact in zip(found, facts, strict=True)
+        for transaction, fact in zip(descriptions, facts, strict=True)
     ]
     print_table([("TRANSACTIONAL ID", "STATE", "PREPARED", "AGE", "PARTITIONS", "SPARK"), *rows])
     if held:

@@ -111,7 +111,7 @@ def name_of(state: TransactionState) -> PreparedTransaction | None:
     return PreparedTransaction(state.producer_id, state.producer_epoch)
 
 
-def settle_commit(transactional_id: str, prepared: PreparedTransaction, found: PreparedAnswer) -> None:
+def settle_commit(transactional_id: str, prepared: PreparedTransaction, answer: PreparedAnswer) -> None:
     """Return if the commit has succeeded, or there was nothing to commit; otherwise raise.
 
     Raises:
@@ -120,21 +120,21 @@ def settle_commit(transactional_id: str, prepared: PreparedTransaction, found: P
         TransactionOutcomeUnknownError: The outcome cannot be determined.
     """
     operation = f"transaction {prepared} of {transactional_id!r}"
-    if found.ending in (Ending.COMMITTED, Ending.NEVER_BEGUN):
+    if answer.ending in (Ending.COMMITTED, Ending.NEVER_BEGUN):
         return
-    if found.ending is Ending.TIMED_OUT:
+    if answer.ending is Ending.TIMED_OUT:
         raise PreparedTransactionLostError(
             f"{operation} was to be committed, but the broker has aborted it: it was open for longer than its "
-            f"transaction.timeout.ms ({found.words})"
+            f"transaction.timeout.ms ({answer.words})"
         )
-    if found.ending is Ending.ABORTED:
+    if answer.ending is Ending.ABORTED:
         raise PreparedTransactionLostError(
             f"{operation} was to be committed, but another client has aborted it: an administrator, another decider, "
-            f"or a producer that took over the id ({found.words})"
+            f"or a producer that took over the id ({answer.words})"
         )
-    if found.ending is Ending.OPEN:
-        raise ProducerFencedError(f"{operation} is still open, and another producer owns it ({found.words})")
-    raise unknown_outcome(transactional_id, prepared, found)
+    if answer.ending is Ending.OPEN:
+        raise ProducerFencedError(f"{operation} is still open, and another producer owns it ({answer.words})")
+    raise unknown_outcome(transactional_id, prepared, answer)
 
 
 def unknown_outcome(

@@ -92,28 +92,28 @@ def scram(mechanism: str, username: str, password: str, nonce: str) -> Conversat
     name = username.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={nonce}"
     server_first = _text(mechanism, (yield f"n,,{first}".encode()))
-    said = _attributes(mechanism, server_first)
-    server_nonce = said.get("r", "")
+    attributes = _attributes(mechanism, server_first)
+    server_nonce = attributes.get("r", "")
     if not server_nonce.startswith(nonce) or len(server_nonce) == len(nonce):
         raise AuthenticationError(f"{mechanism}: the server's nonce does not begin with the client's")
-    iterations = int(said["i"]) if said.get("i", "").isdigit() else 0
+    iterations = int(attributes["i"]) if attributes.get("i", "").isdigit() else 0
     if not FEWEST_ITERATIONS <= iterations <= MOST_ITERATIONS:
         raise AuthenticationError(
-            f"{mechanism}: the server asks for {said.get('i')!r} iterations, accepted are "
+            f"{mechanism}: the server asks for {attributes.get('i')!r} iterations, accepted are "
             f"{FEWEST_ITERATIONS} to {MOST_ITERATIONS}"
         )
-    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), _base64(mechanism, said.get("s", "")), iterations)
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), _base64(mechanism, attributes.get("s", "")), iterations)
     client_key = hmac.digest(salted, b"Client Key", algorithm)
     without_proof = f"c=biws,r={server_nonce}"
     everything = f"{first},{server_first},{without_proof}".encode()
     signature = hmac.digest(hashlib.new(algorithm, client_key).digest(), everything, algorithm)
     proof = bytes(byte ^ other for byte, other in zip(client_key, signature, strict=True))
     server_final = _text(mechanism, (yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()))
-    said = _attributes(mechanism, server_final)
-    if "e" in said:
-        raise AuthenticationError(f"{mechanism}: the server says {said['e']!r}", code=58)
+    attributes = _attributes(mechanism, server_final)
+    if "e" in attributes:
+        raise AuthenticationError(f"{mechanism}: the server says {attributes['e']!r}", code=58)
     expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), everything, algorithm)
-    if not hmac.compare_digest(_base64(mechanism, said.get("v", "")), expected):
+    if not hmac.compare_digest(_base64(mechanism, attributes.get("v", "")), expected):
         raise AuthenticationError(f"{mechanism}: the server could not prove that it knows the password")
 
 

@@ -310,24 +310,26 @@ def _write_topic(writer: Writer, version: int, topic: FetchTopic | ForgottenTopi
         writer.string(topic.topic or "")
 
 
-def _write_partition(writer: Writer, version: int, wanted: FetchPartition) -> None:
+def _write_partition(writer: Writer, version: int, partition: FetchPartition) -> None:
     if version >= 12:
         writer.pack(
             _PARTITION_V12,
-            wanted.partition,
-            wanted.current_leader_epoch,
-            wanted.fetch_offset,
-            wanted.last_fetched_epoch,
-            wanted.log_start_offset,
-            wanted.max_bytes,
+            partition.partition,
+            partition.current_leader_epoch,
+            partition.fetch_offset,
+            partition.last_fetched_epoch,
+            partition.log_start_offset,
+            partition.max_bytes,
         )
     elif version >= 9:
-        tail = (wanted.fetch_offset, wanted.log_start_offset, wanted.max_bytes)
-        writer.pack(_PARTITION_V9, wanted.partition, wanted.current_leader_epoch, *tail)
+        tail = (partition.fetch_offset, partition.log_start_offset, partition.max_bytes)
+        writer.pack(_PARTITION_V9, partition.partition, partition.current_leader_epoch, *tail)
     elif version >= 5:
-        writer.pack(_PARTITION_V5, wanted.partition, wanted.fetch_offset, wanted.log_start_offset, wanted.max_bytes)
+        writer.pack(
+            _PARTITION_V5, partition.partition, partition.fetch_offset, partition.log_start_offset, partition.max_bytes
+        )
     else:
-        writer.pack(_PARTITION_V4, wanted.partition, wanted.fetch_offset, wanted.max_bytes)
+        writer.pack(_PARTITION_V4, partition.partition, partition.fetch_offset, partition.max_bytes)
     writer.tags()
 
 

@@ -106,22 +106,22 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
 
     Raises ConfigurationError for unknown settings, and for settings that the sink and the source choose themselves.
     """
-    given = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
+    settings = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
     for name, reason in NOT_YOURS.items():
-        if name in given and given[name].strip().lower() not in _AS_IT_IS.get(name, ()):
+        if name in settings and settings[name].strip().lower() not in _AS_IT_IS.get(name, ()):
             raise ConfigurationError(f"kafka.{name} cannot be set: {reason}")
-    if "bootstrap.servers" in given and not given["bootstrap.servers"].strip():
+    if "bootstrap.servers" in settings and not settings["bootstrap.servers"].strip():
         raise ConfigurationError("option kafka.bootstrap.servers is empty")
-    if "bootstrap.servers" not in given:
+    if "bootstrap.servers" not in settings:
         near = nearest("kafka.bootstrap.servers", options, TYPO)
         meant = f"; option {near} is not known" if near is not None else ""
         raise ConfigurationError(f"option kafka.bootstrap.servers is missing{meant}{hint_of_none(options)}")
-    given = without_java(given, kind)
+    settings = without_java(settings, kind)
     try:
-        config = kind.from_dotted(given)
+        config = kind.from_dotted(settings)
     except ConfigurationError as error:
         raise ConfigurationError(f"option kafka.*: {error}") from error
-    common = {key: value for key, value in given.items() if _setting(key) in _COMMON or key.startswith(PROVIDERS)}
+    common = {key: value for key, value in settings.items() if _setting(key) in _COMMON or key.startswith(PROVIDERS)}
     own = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in _COMMON}
     return ClientSettings(tuple(sorted(common.items())), tuple(sorted(own.items())))
 

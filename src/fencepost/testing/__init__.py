@@ -47,7 +47,7 @@ def read_all(broker: Broker, topic: str, *, committed: bool = True, timeout_s: f
     kind_of(bool).of("committed", committed)
     NUMBER.of("timeout_s", timeout_s)
     level = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
-    found: list[Record] = []
+    records: list[Record] = []
     broker.settle()
     with Admin(broker.bootstrap_servers) as admin:
         partitions = sorted(admin.partitions_of(list(admin.describe_topics([topic]))))
@@ -59,5 +59,5 @@ def read_all(broker: Broker, topic: str, *, committed: bool = True, timeout_s: f
             for piece in consumer.fetch_range(
                 partition.topic, partition.partition, start, end, timeout_ms=round(timeout_s * 1000)
             ):
-                found.extend(to_records(piece))
-    return found
+                records.extend(to_records(piece))
+    return records

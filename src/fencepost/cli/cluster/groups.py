@@ -301,32 +301,32 @@ def reset_offsets(
     """
     if (to is None) == (shift_by is None):
         raise typer.BadParameter("either --to or --shift-by is required")
-    wanted = None if to is None else position_of(to, "--to")
+    position = None if to is None else position_of(to, "--to")
     chosen = [_chosen(text) for text in topic or ()]
     with connected(bootstrap_servers, command_config) as admin:
         committed = {partition: at.offset for partition, at in admin.group_offsets(group).items()}
         partitions = _chosen_partitions(admin, chosen) if chosen else sorted(committed)
         if not partitions:
             refuse(f"group {group!r} has committed nothing; say --topic")
-        if wanted is None:
+        if position is None:
             unknown = [partition for partition in partitions if partition not in committed]
             if unknown:
                 refuse(
                     f"group {group!r} has committed nothing of {unknown[0].topic}-{unknown[0].partition} to shift from"
                 )
-        found = _resolved(
-            admin, partitions, wanted, {partition: at + (shift_by or 0) for partition, at in committed.items()}
+        targets = _resolved(
+            admin, partitions, position, {partition: at + (shift_by or 0) for partition, at in committed.items()}
         )
         rows = [
             (partition.topic, str(partition.partition), str(committed.get(partition, "")), str(at))
-            for partition, at in found.items()
+            for partition, at in targets.items()
         ]
         if not as_json:
             print_table([("TOPIC", "PARTITION", "COMMITTED", "NEW"), *rows])
             sys.stdout.flush()
         if not dry_run:
-            confirmed(f"Set {counted_noun(len(found), 'offset')} of {group}?", yes=yes)
-            admin.alter_group_offsets(group, found)
+            confirmed(f"Set {counted_noun(len(targets), 'offset')} of {group}?", yes=yes)
+            admin.alter_group_offsets(group, targets)
     if as_json:
         print_json(
             [
@@ -336,10 +336,10 @@ def reset_offsets(
                     "committed": committed.get(partition),
                     "new": at,
                 }
-                for partition, at in found.items()
+                for partition, at in targets.items()
             ]
         )
-    sys.stderr.write(f"{counted_noun(len(found), 'offset')} {'would be ' if dry_run else ''}set\n")
+    sys.stderr.write(f"{counted_noun(len(targets), 'offset')} {'would be ' if dry_run else ''}set\n")
 
 
 def _chosen(text: str) -> tuple[str, list[int] | None]:
@@ -373,19 +373,19 @@ def _chosen_partitions(admin: Admin, chosen: Sequence[tuple[str, list[int] | Non
 
 
 def _resolved(
-    admin: Admin, partitions: Sequence[TopicPartition], wanted: Position | None, shifted: Mapping[TopicPartition, int]
+    admin: Admin, partitions: Sequence[TopicPartition], position: Position | None, shifted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Return the new offset of each partition, between its beginning and its end."""
     begins = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
     at: Mapping[TopicPartition, int]
-    match wanted:
+    match position:
         case None:
             at = shifted
         case Offset(number):
             at = {partition: number if number >= 0 else ends[partition].offset + number for partition in partitions}
         case _:
-            found = admin.list_offsets(dict.fromkeys(partitions, wanted.timestamp))
+            found = admin.list_offsets(dict.fromkeys(partitions, position.timestamp))
             at = {
                 partition: ends[partition].offset if found[partition].offset < 0 else found[partition].offset
                 for partition in partitions

@@ -63,7 +63,7 @@ def list_(
     Example: fencepost users list
     """
     with connected(bootstrap_servers, command_config) as admin:
-        found = admin.describe_user_scram_credentials()
+        credentials = admin.describe_user_scram_credentials()
     if as_json:
         print_json(
             [
@@ -72,11 +72,11 @@ def list_(
                     "mechanism": credential.mechanism.sasl_name,
                     "iterations": credential.iterations,
                 }
-                for credential in found
+                for credential in credentials
             ]
         )
         return
-    rows = [(credential.user, credential.mechanism.sasl_name, str(credential.iterations)) for credential in found]
+    rows = [(credential.user, credential.mechanism.sasl_name, str(credential.iterations)) for credential in credentials]
     print_table([("USER", "MECHANISM", "ITERATIONS"), *rows])
 
 

@@ -150,8 +150,8 @@ class SnapshotCollector:
 
     async def transaction(self, transactional_id: str) -> TransactionDetail:
         """Describe a transaction and its producers in at most MOST_PLACES partitions. Raises KafkaError."""
-        (found,) = await self._calls.describe_transactions([transactional_id], api_timeout_ms=self._patience_ms)
-        partitions = found.partitions[:MOST_PARTITIONS] if found.error_code == 0 else ()
+        (description,) = await self._calls.describe_transactions([transactional_id], api_timeout_ms=self._patience_ms)
+        partitions = description.partitions[:MOST_PARTITIONS] if description.error_code == 0 else ()
         calls = [
             self._calls.describe_producers([partition], api_timeout_ms=self._patience_ms) for partition in partitions
         ]
@@ -161,9 +161,9 @@ class SnapshotCollector:
             if isinstance(answer, KafkaError):
                 producers[partition] = answer
                 continue
-            own = [each for each in answer[partition] if each.producer_id == found.producer_id]
+            own = [each for each in answer[partition] if each.producer_id == description.producer_id]
             producers[partition] = own[0] if own else None
-        return TransactionDetail(found, producers)
+        return TransactionDetail(description, producers)
 
     async def group(self, group_id: str) -> GroupDetail:
         """Describe a group with its committed offsets and the ends of their partitions. Raises KafkaError."""

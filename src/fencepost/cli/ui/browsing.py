@@ -98,9 +98,9 @@ class Browser:
             return None
         if query.partition is not None and query.partition not in numbers:
             raise HttpRefusal(404, f"topic {query.topic!r} has no partition {query.partition}")
-        wanted = numbers if query.partition is None else [query.partition]
+        partitions = numbers if query.partition is None else [query.partition]
         searches = self._runs.run(
-            self._searches(query, [TopicPartition(query.topic, at) for at in wanted[:MOST_PARTITIONS]])
+            self._searches(query, [TopicPartition(query.topic, at) for at in partitions[:MOST_PARTITIONS]])
         )
         ends = {search.partition.partition: [search.begin, search.end] for search in searches} if not query.at else {}
         scanned, flaws, is_whole = 0, list[str](), True
@@ -128,7 +128,7 @@ class Browser:
         return {
             "name": query.topic,
             "partitions": len(numbers),
-            "skipped": max(len(wanted) - MOST_PARTITIONS, 0),
+            "skipped": max(len(partitions) - MOST_PARTITIONS, 0),
             "ranges": ends,
             "rows": [{**each.row, "owner": owners.get(each.producer_id)} for each in found],
             "scanned": scanned,

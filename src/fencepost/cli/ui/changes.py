@@ -162,17 +162,17 @@ def _produce(wanted: ChangeFields) -> PageChange:
 # --- groups ---
 
 
-def _reset_offsets(wanted: ChangeFields) -> PageChange:
-    group, to = _text(wanted, "name"), _text(wanted, "to")
-    topic, partition = _text(wanted, "topic", may_be_empty=True), _whole(wanted, "partition", -1)
+def _reset_offsets(change: ChangeFields) -> PageChange:
+    group, to = _text(change, "name"), _text(change, "to")
+    topic, partition = _text(change, "topic", may_be_empty=True), _whole(change, "partition", -1)
     at: str | int = to
     if to == "offset":
-        at = _whole(wanted, "at")
+        at = _whole(change, "at")
     elif to == "time":
         try:
-            at = round(datetime.fromisoformat(_text(wanted, "at")).timestamp() * 1000)
+            at = round(datetime.fromisoformat(_text(change, "at")).timestamp() * 1000)
         except (ValueError, OverflowError, OSError) as error:
-            raise HttpRefusal(400, f"time {wanted.get('at')!r} is not of the form 2026-01-31T12:00") from error
+            raise HttpRefusal(400, f"time {change.get('at')!r} is not of the form 2026-01-31T12:00") from error
     elif to not in ("earliest", "latest"):
         raise HttpRefusal(400, f"to {to!r} is none of earliest, latest, time, offset")
 
@@ -197,7 +197,7 @@ def _reset_offsets(wanted: ChangeFields) -> PageChange:
         return f"reset {counted_noun(len(partitions), 'partition')} of group {group}"
 
     where = f"topic {topic}" if topic else "all its topics"
-    words = to if to in ("earliest", "latest") else f"{to} {wanted.get('at')}"
+    words = to if to in ("earliest", "latest") else f"{to} {change.get('at')}"
     return PageChange(
         f"Reset the offsets of group {group} in {where} to {words}? It reads records again, or skips them.",
         group,

@@ -228,37 +228,37 @@ class ClusterMonitor:
         if time.monotonic() - self._asked_s > IDLE_AFTER_S:
             self._wake.set()
         self._asked_s = time.monotonic()
-        wanted = query.get("name", "")
-        found: dict[str, Any] | None
+        object_name = query.get("name", "")
+        view: dict[str, Any] | None
         if name in documents.VIEWS:
             with self._lock:
-                found = documents.VIEWS[name](self._watch, query)
+                view = documents.VIEWS[name](self._watch, query)
         elif name == "topic":
             with self._lock:
-                found = documents.topic(self._watch, wanted, query)
+                view = documents.topic(self._watch, object_name, query)
         elif name == "sink":
             with self._lock:
-                found = documents.sink(self._watch, wanted)
+                view = documents.sink(self._watch, object_name)
         elif name == "transaction":
-            detail = self._look_up(name, wanted, self._collector.transaction)
+            detail = self._look_up(name, object_name, self._collector.transaction)
             with self._lock:
-                found = documents.transaction(self._watch, detail)
+                view = documents.transaction(self._watch, detail)
         elif name == "group":
-            group = self._look_up(name, wanted, self._collector.group)
+            group = self._look_up(name, object_name, self._collector.group)
             with self._lock:
-                found = documents.group(self._watch, group, query)
+                view = documents.group(self._watch, group, query)
         elif name in ("messages", "message"):
-            found = self._messages(name, query)
+            view = self._messages(name, query)
         elif name in ("access", "settings"):
             try:
-                found = self._access() if name == "access" else self._settings_of(wanted)
+                view = self._access() if name == "access" else self._settings_of(object_name)
             except KafkaError as error:
                 raise HttpRefusal(503 if isinstance(error, AWAY) else 403, str(error)) from error
         else:
             raise HttpRefusal(404, f"there is no view {name!r}")
         with self._lock:
             around = documents.envelope(self._watch, int(time.time() * 1000))
-        return {**around, "view": found}
+        return {**around, "view": view}
 
     def _messages(self, name: str, query: Mapping[str, str]) -> dict[str, Any] | None:
         """Return a page of messages, or one message. Raises HttpRefusal."""
@@ -284,7 +284,7 @@ class ClusterMonitor:
 
     # --- what it may do ---
 
-    def act(self, action: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    def act(self, action: str, change: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out an action, or return the question to confirm.
 
         Raises HttpRefusal with the reason why nothing was done, or with the words that it may have been done.
@@ -302,7 +302,7 @@ class ClusterMonitor:
             raise HttpRefusal(404, f"there is no action {action!r}")
         try:
             with self._slot(), self._turn():
-                done = acts[action](wanted)
+                done = acts[action](change)
                 with self._lookups_lock:
                     self._lookups.clear()
         except KafkaError as error:

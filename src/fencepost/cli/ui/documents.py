@@ -223,24 +223,24 @@ def _owner(watch: ClusterWatch, transactional_id: str, state: str | None) -> Doc
 
 def transaction(watch: ClusterWatch, detail: TransactionDetail) -> Document:
     """Return the known states of one transaction."""
-    found = detail.transaction
-    name = found.transactional_id
+    description = detail.transaction
+    name = description.transactional_id
     history = watch.histories.get(name)
-    known = found.error_code == 0
-    is_open = known and found.state in OPEN_STATES
+    known = description.error_code == 0
+    is_open = known and description.state in OPEN_STATES
     return {
         "id": name,
-        "error": None if known else describe_code(found.error_code),
-        "state": found.state if known else None,
-        "prepared": is_two_phase(found),
+        "error": None if known else describe_code(description.error_code),
+        "state": description.state if known else None,
+        "prepared": is_two_phase(description),
         "is_open": is_open,
-        "can_end": known and found.state == "Ongoing",
-        "producer": f"{found.producer_id}:{found.producer_epoch}" if known else None,
-        "began_ms": found.start_time_ms if is_open and found.start_time_ms >= 0 else None,
-        "timeout_ms": found.timeout_ms if known and found.timeout_ms < NO_TIMEOUT_MS else None,
-        "owner": _owner(watch, name, found.state if known else None),
-        "partitions": [_producer(found, partition, at) for partition, at in detail.producers.items()],
-        "more_partitions": max(len(found.partitions) - MOST_PARTITIONS, 0),
+        "can_end": known and description.state == "Ongoing",
+        "producer": f"{description.producer_id}:{description.producer_epoch}" if known else None,
+        "began_ms": description.start_time_ms if is_open and description.start_time_ms >= 0 else None,
+        "timeout_ms": description.timeout_ms if known and description.timeout_ms < NO_TIMEOUT_MS else None,
+        "owner": _owner(watch, name, description.state if known else None),
+        "partitions": [_producer(description, partition, at) for partition, at in detail.producers.items()],
+        "more_partitions": max(len(description.partitions) - MOST_PARTITIONS, 0),
         "holds": sorted(map(partition_name, watch.held_by().get(name, [])))[:MOST_PARTITIONS],
         "findings": [
             *_findings(watch, ObjectKind.TRANSACTION, name),
@@ -251,7 +251,7 @@ def transaction(watch: ClusterWatch, detail: TransactionDetail) -> Document:
 
 
 def _producer(
-    found: TransactionDescription, partition: TopicPartition, at: ProducerDescription | KafkaError | None
+    description: TransactionDescription, partition: TopicPartition, at: ProducerDescription | KafkaError | None
 ) -> Document:
     if isinstance(at, KafkaError):
         return {"at": partition_name(partition), "topic": partition.topic, "error": str(at)}
@@ -266,7 +266,7 @@ def _producer(
         "topic": partition.topic,
         "error": None,
         "epoch": at.producer_epoch,
-        "fenced": at.producer_epoch != found.producer_epoch,
+        "fenced": at.producer_epoch != description.producer_epoch,
         "from_offset": at.transaction_start_offset if at.transaction_start_offset >= 0 else None,
         "sequence": at.last_sequence,
         "written_ms": at.last_timestamp_ms if at.last_timestamp_ms >= 0 else None,

@@ -88,7 +88,7 @@ class AdminAcls(AdminBase):
             if error is not None:
                 raise error
 
-    async def _create_each(self, wanted: Sequence[Acl], deadline_ms: int) -> list[KafkaError | None]:
+    async def _create_each(self, acls: Sequence[Acl], deadline_ms: int) -> list[KafkaError | None]:
         """Add rules, and wait until all responding brokers show them. Return the error of each, or None."""
         creations = [
             ca.AclCreation(
@@ -100,7 +100,7 @@ class AdminAcls(AdminBase):
                 operation=acl.operation,
                 permission_type=acl.permission,
             )
-            for acl in wanted
+            for acl in acls
         ]
         unanswered: list[KafkaError] = []
         reply: ca.CreateAclsResponse = await self.cluster.call(
@@ -113,9 +113,9 @@ class AdminAcls(AdminBase):
         )
         errors = [
             None if code == 0 else refusal(code, f"add the rule that {acl}", message, unanswered)
-            for acl, (code, message) in zip(wanted, map(_answer, reply.results), strict=True)
+            for acl, (code, message) in zip(acls, map(_answer, reply.results), strict=True)
         ]
-        added = {acl for acl, error in zip(wanted, errors, strict=True) if error is None}
+        added = {acl for acl, error in zip(acls, errors, strict=True) if error is None}
 
         async def shown_difference(node_id: int) -> str:
             missing = added - set(await self._rules_at(node_id, AclFilter(), deadline_ms))

@@ -190,13 +190,13 @@ class AdminGroups(AdminBase):
             UsageError: The group has members.
             ItemsFailedError: Some offsets could not be set; the others were.
         """
-        wanted = {
+        by_partition = {
             TopicPartition(*partition): OffsetAndMetadata(at) if isinstance(at, int) else at
             for partition, at in positions.items()
         }
         call: ManyItems[TopicPartition] = ManyItems(
             lambda pending: commit_request(
-                GroupMetadata(group_id), {topic_partition: wanted[topic_partition] for topic_partition in pending}
+                GroupMetadata(group_id), {topic_partition: by_partition[topic_partition] for topic_partition in pending}
             ),
             (2, 9),
             _commit_answers,
@@ -204,7 +204,7 @@ class AdminGroups(AdminBase):
             of_several=f"set offsets of group {group_id!r}",
         )
         coordinator = Coordinator(CoordinatorKind.GROUP, group_id)
-        outcomes = await each_item(self.cluster, coordinator, wanted, call, self._deadline(api_timeout_ms))
+        outcomes = await each_item(self.cluster, coordinator, by_partition, call, self._deadline(api_timeout_ms))
         for error in outcomes.failed.values():
             if isinstance(error, GroupFencedError):
                 text = f"group {group_id!r} has members; stop them first ({error})"

@@ -101,11 +101,11 @@ class AdminScram(AdminBase):
             raise error
 
     async def _alter_each(
-        self, wanted: Sequence[ScramUpsertion | ScramDeletion], deadline_ms: int
+        self, changes: Sequence[ScramUpsertion | ScramDeletion], deadline_ms: int
     ) -> dict[str, KafkaError]:
         """Make changes, and wait until all responding brokers show them. Return the errors of rejected users."""
         deletions, upsertions = [], []
-        for change in wanted:
+        for change in changes:
             if isinstance(change, ScramDeletion):
                 deletions.append(au.ScramCredentialDeletion(name=change.user, mechanism=change.mechanism))
             else:
@@ -124,7 +124,7 @@ class AdminScram(AdminBase):
             for result in reply.results
             if result.error_code != 0
         }
-        changed = [change for change in wanted if change.user not in errors]
+        changed = [change for change in changes if change.user not in errors]
 
         async def shown_difference(node_id: int) -> str:
             question = _question(sorted({change.user for change in changed}))

@@ -230,19 +230,19 @@ class AdminTransactions(AdminBase):
                 return
             if code not in MOVED_ON:
                 raise refusal(code, operation, None, unanswered)
-            found = await find_ending(self.cluster, transactional_id, prepared, deadline_ms, topics=topics)
-            if found.ending is not Ending.OPEN or found.ended_by is None:
+            answer = await find_ending(self.cluster, transactional_id, prepared, deadline_ms, topics=topics)
+            if answer.ending is not Ending.OPEN or answer.ended_by is None:
                 break
-            if found.ended_by == pair:  # it was kept once more, or is being ended
+            if answer.ended_by == pair:  # it was kept once more, or is being ended
                 await self.cluster.pause_after(error_for(code, operation), attempt, deadline_ms, operation)
                 attempt += 1
-            pair = found.ended_by
+            pair = answer.ended_by
         if commit:
-            settle_commit(transactional_id, prepared, found)
-        elif found.ending is Ending.COMMITTED:
-            raise TransactionCommittedError(f"{operation} is committed already ({found.words})", code=code)
-        elif found.ending is Ending.UNKNOWN:
-            raise unknown_outcome(transactional_id, prepared, found)
+            settle_commit(transactional_id, prepared, answer)
+        elif answer.ending is Ending.COMMITTED:
+            raise TransactionCommittedError(f"{operation} is committed already ({answer.words})", code=code)
+        elif answer.ending is Ending.UNKNOWN:
+            raise unknown_outcome(transactional_id, prepared, answer)
 
     async def fence_producers(
         self, transactional_ids: Iterable[str], *, api_timeout_ms: int | None = None
@@ -334,7 +334,7 @@ class AdminTransactions(AdminBase):
         return [found[transactional_id] for transactional_id in transactional_ids]
 
     async def _describe_some(
-        self, missing: Sequence[str], found: dict[str, TransactionDescription], deadline_ms: int
+        self, missing: Sequence[str], descriptions: dict[str, TransactionDescription], deadline_ms: int
     ) -> KafkaError | None:
         by_node: dict[int, list[str]] = defaultdict(list)
         error: KafkaError | None = None
@@ -356,7 +356,7 @@ class AdminTransactions(AdminBase):
             elif isinstance(result, Exception):
                 raise result
             else:
-                error = self._take_descriptions(result, found) or error
+                error = self._take_descriptions(result, descriptions) or error
         return error
 
     def _take_descriptions(

@@ -123,7 +123,7 @@ def fetch_error(code: int, partition: TopicPartition, offset: int) -> KafkaError
 async def fetch(
     cluster: Cluster,
     node: int,
-    wanted: Mapping[TopicPartition, PartitionFetch],
+    partitions: Mapping[TopicPartition, PartitionFetch],
     settings: FetchSettings,
     session: ReadSession | None = None,
     room_bytes: int | None = None,
@@ -135,7 +135,7 @@ async def fetch(
     Args:
         cluster: The cluster's metadata and connections.
         node: The broker.
-        wanted: Offset and size by partition.
+        partitions: Offset and size by partition.
         settings: The settings.
         session: The fetch session with this broker; None: no session.
         room_bytes: Limit of decompressed data, in bytes; a single batch may exceed it. None: the limit of one batch.
@@ -145,8 +145,8 @@ async def fetch(
     """
     deadline_ms = cluster.runtime.now_ms() + settings.request_timeout_ms
     connection = await cluster.connection(node, deadline_ms)
-    plan = session.plan(wanted) if session is not None else FetchRequestData(0, FINAL_EPOCH, dict(wanted), [])
-    named = [*plan.partitions, *plan.forgotten, *wanted]
+    plan = session.plan(partitions) if session is not None else FetchRequestData(0, FINAL_EPOCH, dict(partitions), [])
+    named = [*plan.partitions, *plan.forgotten, *partitions]
     ids = {
         partition.topic: topic.topic_id
         for partition in named
@@ -167,9 +167,9 @@ async def fetch(
             return FetchReply({}, reply.throttle_ms, reply.error_code)
         if reply.error_code != 0:
             return FetchReply(
-                {partition: Answer(reply.error_code, None, -1, -1, -1) for partition in wanted}, reply.throttle_ms
+                {partition: Answer(reply.error_code, None, -1, -1, -1) for partition in partitions}, reply.throttle_ms
             )
-        return FetchReply(_answers(reply, wanted, ids, settings, room_bytes), reply.throttle_ms)
+        return FetchReply(_answers(reply, partitions, ids, settings, room_bytes), reply.throttle_ms)
     except WireError as error:
         raise ProtocolError(f"{connection.name}: fetched data cannot be read: {error}") from error
 
@@ -212,7 +212,7 @@ def _request(plan: FetchRequestData, ids: Mapping[str, UUID | None], settings: F
 
 def _answers(
     reply: FetchResponse,
-    wanted: Mapping[TopicPartition, PartitionFetch],
+    partitions: Mapping[TopicPartition, PartitionFetch],
     ids: Mapping[str, UUID | None],
     settings: FetchSettings,
     room_bytes: int | None,
@@ -225,8 +225,8 @@ def _answers(
         name = group.topic if group.topic is not None else names.get(group.topic_id, "")
         for result in group.partitions:
             partition = TopicPartition(name, result.partition)
-            if partition in wanted and (room_bytes > 0 or result.error_code != 0):
-                found[partition], used = _answer(partition, wanted[partition].offset, result, settings, room_bytes)
+            if partition in partitions and (room_bytes > 0 or result.error_code != 0):
+                found[partition], used = _answer(partition, partitions[partition].offset, result, settings, room_bytes)
                 room_bytes -= used
     return found
 

@@ -137,19 +137,19 @@ class Fetcher:
         return round(retry.backoff_ms(tries, self._runtime.random(), first_ms=first_ms, most_ms=most_ms))
 
     async def _fetch(
-        self, node: int, wanted: Mapping[TopicPartition, PartitionFetch], versions: Mapping[TopicPartition, int]
+        self, node: int, partitions: Mapping[TopicPartition, PartitionFetch], versions: Mapping[TopicPartition, int]
     ) -> None:
         session = self._sessions[node]
         begun_ms = self._runtime.now_ms()
         answered = False
         try:
-            reply = await fetch(self._cluster, node, wanted, self._settings, session, self._room_bytes())
+            reply = await fetch(self._cluster, node, partitions, self._settings, session, self._room_bytes())
             answered = True
             self._failures = 0
             self._cluster.lasting_errors.succeeded(f"fetch from broker {node}")
             self._metrics.fetched(self._runtime.now_ms() - begun_ms)
             self._metrics.fetch_follower_total += any(
-                state.replica == node for partition in wanted if (state := self._reading.states.get(partition))
+                state.replica == node for partition in partitions if (state := self._reading.states.get(partition))
             )
             if reply.throttle_ms > 0:
                 self._metrics.fetch_throttle_ms_total += reply.throttle_ms
@@ -161,7 +161,7 @@ class Fetcher:
         except (DisconnectedError, KafkaTimeoutError) as error:
             self._metrics.fetch_failed_total += 1
             self._cluster.lasting_errors.failed(f"fetch from broker {node}", error)
-            self._leave_node(node, wanted)
+            self._leave_node(node, partitions)
         except ClosedError:
             return  # the client was closed
         except Exception as error:  # noqa: BLE001 (the next poll raises it)

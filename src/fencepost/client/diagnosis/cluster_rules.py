@@ -173,32 +173,32 @@ def _some(topic: str, numbers: Sequence[int]) -> str:
     return ", ".join(names) + (", ..." if len(numbers) > MOST_NAMED else "")
 
 
-def uncreated_finding(part: str, found: UncreatedTopic) -> Finding | None:
+def uncreated_finding(part: str, uncreated: UncreatedTopic) -> Finding | None:
     """Return a finding if the brokers cannot create the topic of a coordinator, or could not write to it."""
-    topic, brokers = COORDINATOR_TOPICS[part], f"{found.brokers} broker{'' if found.brokers == 1 else 's'}"
-    replicas, in_sync = f"{topic.replicas}={found.replicas}", f"{topic.in_sync}={found.in_sync}"
-    least = max(found.replicas, found.in_sync)
-    too_many = found.replicas > found.brokers and found.refusal != ""
+    topic, brokers = COORDINATOR_TOPICS[part], f"{uncreated.brokers} broker{'' if uncreated.brokers == 1 else 's'}"
+    replicas, in_sync = f"{topic.replicas}={uncreated.replicas}", f"{topic.in_sync}={uncreated.in_sync}"
+    least = max(uncreated.replicas, uncreated.in_sync)
+    too_many = uncreated.replicas > uncreated.brokers and uncreated.refusal != ""
     if too_many:
         reason = f"brokers cannot create it with {replicas}, because the cluster has {brokers}"
-    elif found.refusal:
-        reason = f"the controller refuses to create it: {found.refusal}"
-    elif found.in_sync > found.replicas:
+    elif uncreated.refusal:
+        reason = f"the controller refuses to create it: {uncreated.refusal}"
+    elif uncreated.in_sync > uncreated.replicas:
         reason = f"coordinators could not write to it with {in_sync} and {replicas}"
     else:
         return None
-    if found.refusal and not too_many:
+    if uncreated.refusal and not too_many:
         change = "change what the reason names; a policy is create.topic.policy.class.name at every controller"
-    elif least <= found.brokers:
+    elif least <= uncreated.brokers:
         change = f"set {topic.replicas} to {least} on every broker and restart it"
     elif too_many:
-        asked = {topic.replicas: found.replicas, topic.in_sync: found.in_sync}
-        names = " and ".join(name for name, count in asked.items() if count > found.brokers)
+        asked = {topic.replicas: uncreated.replicas, topic.in_sync: uncreated.in_sync}
+        names = " and ".join(name for name, count in asked.items() if count > uncreated.brokers)
         change = (
-            f"add brokers until there are {least}, or set {names} to {found.brokers} on every broker and restart it"
+            f"add brokers until there are {least}, or set {names} to {uncreated.brokers} on every broker and restart it"
         )
     else:
-        change = f"set {topic.in_sync} to {found.replicas} on every broker and restart it"
+        change = f"set {topic.in_sync} to {uncreated.replicas} on every broker and restart it"
     words = f"the coordinator of {part} is not available: {topic.name} does not exist, and {reason}"
     return Finding(_NO_COORDINATOR[part], ObjectKind.CLUSTER, part, words, None, (_HELD_BY_COORDINATOR[part],), change)
 

@@ -126,11 +126,11 @@ class Collector:
         """Return the facts of these parts. Raises KafkaError if no broker answers."""
         self._until_ms = self._calls.cluster.runtime.now_ms() + self._timeout_ms
         cluster = await self._calls.describe_cluster(api_timeout_ms=self._patience())
-        wanted, found = set(parts), _CollectedFacts()
+        wanted, facts = set(parts), _CollectedFacts()
         progress(f"asking {len(cluster.brokers)} brokers")
-        await self._each(found, {"brokers": lambda: self._brokers(cluster)}, wanted)
+        await self._each(facts, {"brokers": lambda: self._brokers(cluster)}, wanted)
         await self._each(
-            found,
+            facts,
             {
                 "topics": self._topics,
                 "groups": self._consumer_groups,
@@ -143,20 +143,20 @@ class Collector:
         )
         progress("asking the coordinators")
         await self._each(
-            found,
+            facts,
             {
-                "offsets": lambda: self._group_offsets(found),
-                "settings": lambda: self._settings(found),
-                "transactions": lambda: self._transactions(found),
-                "coordinators": lambda: self._coordinators(cluster, found),
-                "records": lambda: self._records(found),
+                "offsets": lambda: self._group_offsets(facts),
+                "settings": lambda: self._settings(facts),
+                "transactions": lambda: self._transactions(facts),
+                "coordinators": lambda: self._coordinators(cluster, facts),
+                "records": lambda: self._records(facts),
             },
             {*wanted, *(["offsets"] if "groups" in wanted else [])},
         )
-        await self._recheck(found)
-        if "brokers" in wanted and any(each.failure_kind is FailureKind.NO_ANSWER for each in found.unknown):
-            found.parts |= await self._brokers(cluster)  # one may have stopped to answer since the first ping
-        return Facts(self._calls.cluster.runtime.wall_ms(), cluster, **found.parts, unknown=tuple(found.unknown))
+        await self._recheck(facts)
+        if "brokers" in wanted and any(each.failure_kind is FailureKind.NO_ANSWER for each in facts.unknown):
+            facts.parts |= await self._brokers(cluster)  # one may have stopped to answer since the first ping
+        return Facts(self._calls.cluster.runtime.wall_ms(), cluster, **facts.parts, unknown=tuple(facts.unknown))
 
     async def _each(
         self,

@@ -125,7 +125,7 @@ def _by_producer(transactions: Iterable[TransactionDescription]) -> dict[int, Tr
 
 
 def undecided_of(
-    found: Iterable[HangingTransaction],
+    hanging_transactions: Iterable[HangingTransaction],
     producers: Mapping[TopicPartition, Iterable[ProducerDescription]],
     transactions: Iterable[TransactionDescription],
 ) -> dict[HangingTransaction, str]:
@@ -141,7 +141,7 @@ def undecided_of(
     }
     return {
         hanging: each.transactional_id
-        for hanging in found
+        for hanging in hanging_transactions
         for each in two_phase
         if each.producer_id == hanging.producer.producer_id
         or (hanging.partition in each.partitions and each.producer_id not in open_ids.get(hanging.partition, ()))

@@ -130,14 +130,14 @@ def checked_assignments(members: Members, partitions: Mapping[str, int], returne
         raise ValueError(f"it returned {type(returned).__name__} instead of a dict of Assignment by member id")
     result: Assignments = dict.fromkeys(members, Assignment())
     owners: dict[TopicPartition, str] = {}
-    for member, given in returned.items():
+    for member, assignment in returned.items():
         if member not in members:
             raise ValueError(f"{member!r} is no member of the group, whose members are {', '.join(members)}")
-        if not isinstance(given, Assignment):
-            raise ValueError(f"{member!r} gets {given!r:.80} instead of an Assignment")
-        if given.user_data is not None and not isinstance(given.user_data, bytes):
-            raise ValueError(f"the user data of {member!r} is {type(given.user_data).__name__} instead of bytes")
-        topic_partitions = [_checked(member, each) for each in given.partitions]
+        if not isinstance(assignment, Assignment):
+            raise ValueError(f"{member!r} gets {assignment!r:.80} instead of an Assignment")
+        if assignment.user_data is not None and not isinstance(assignment.user_data, bytes):
+            raise ValueError(f"the user data of {member!r} is {type(assignment.user_data).__name__} instead of bytes")
+        topic_partitions = [_checked(member, each) for each in assignment.partitions]
         for partition in topic_partitions:
             if partition in owners:
                 raise ValueError(f"{_shown(partition)} is assigned twice, to {owners[partition]!r} and {member!r}")
@@ -147,7 +147,7 @@ def checked_assignments(members: Members, partitions: Mapping[str, int], returne
                 count = partitions.get(partition.topic, 0)
                 raise ValueError(f"{member!r} gets {_shown(partition)}, and {partition.topic!r} has {count} partitions")
             owners[partition] = member
-        result[member] = Assignment(topic_partitions, given.user_data)
+        result[member] = Assignment(topic_partitions, assignment.user_data)
     return result
 
 

@@ -55,21 +55,21 @@ def _current_owners(members: Mapping[str, Subscription], partitions: Mapping[str
     disputed: set[TopicPartition] = set()
     generations: dict[TopicPartition, int] = {}
     for member in sorted(members):
-        wanted = members[member]
-        for partition in wanted.owned:
-            if partition.topic not in wanted.topics or partition.partition >= partitions.get(partition.topic, 0):
+        subscription = members[member]
+        for partition in subscription.owned:
+            if partition.topic not in subscription.topics or partition.partition >= partitions.get(partition.topic, 0):
                 continue
             before = generations.get(partition)
-            if before is not None and before > wanted.generation:
+            if before is not None and before > subscription.generation:
                 continue
-            if before == wanted.generation:
+            if before == subscription.generation:
                 log.warning(
                     "%s and %s both claim %s-%d of generation %d", owners.get(partition), member, *partition, before
                 )
                 disputed.add(partition)
                 continue
             disputed.discard(partition)
-            owners[partition], generations[partition] = member, wanted.generation
+            owners[partition], generations[partition] = member, subscription.generation
     return {partition: member for partition, member in owners.items() if partition not in disputed}
 
 

@@ -239,15 +239,15 @@ class ConsumerProtocolMember(Member):
         if self.state in (_S.UNJOINED, _S.JOINING):
             self._known = None
             self.state = step(self.state, _E.JOIN)
-        wanted = self._wanted()
+        subscribed = self._wanted()
         acknowledging = False
 
         def request() -> ConsumerGroupHeartbeatRequest:
             nonlocal acknowledging
             acknowledging = self.state is _S.ACKNOWLEDGING
-            return self._request(wanted)
+            return self._request(subscribed)
 
-        self._has_regex = self._has_regex or wanted.regex is not None
+        self._has_regex = self._has_regex or subscribed.regex is not None
         self._metrics.heartbeat_total += 1
         unanswered: list[KafkaError] = []
         try:
@@ -267,7 +267,7 @@ class ConsumerProtocolMember(Member):
             return self._interval_ms
         if reply.error_code != 0:
             return self._refused(reply)
-        self._known, self._has_regex = wanted, wanted.regex is not None
+        self._known, self._has_regex = subscribed, subscribed.regex is not None
         self._take(reply, acknowledging=acknowledging)
         # A reconciliation during the request is acknowledged at once.
         return 0 if self.state is _S.ACKNOWLEDGING else self._interval_ms
@@ -309,7 +309,7 @@ class ConsumerProtocolMember(Member):
         pattern = self.topics.pattern if self._regex else None
         return Subscribed(tuple(self.topics.names_now()), pattern.pattern if pattern is not None else None)
 
-    def _request(self, wanted: Subscribed) -> ConsumerGroupHeartbeatRequest:
+    def _request(self, subscribed: Subscribed) -> ConsumerGroupHeartbeatRequest:
         """Return the next heartbeat. It omits fields that the coordinator knows.
 
         The coordinator sends an assignment in one response only. It repeats the assignment only after a heartbeat with
@@ -328,10 +328,10 @@ class ConsumerProtocolMember(Member):
             request.rack_id = self._config.client_rack or None
             request.rebalance_timeout_ms = self._config.max_poll_interval_ms
             request.server_assignor = self._config.group_remote_assignor
-        if known is None or known.names != wanted.names:
-            request.subscribed_topic_names = wanted.names
-        if self._has_regex and (known is None or known.regex != wanted.regex):
-            request.subscribed_topic_regex = wanted.regex or ""  # an omitted field does not change the pattern
+        if known is None or known.names != subscribed.names:
+            request.subscribed_topic_names = subscribed.names
+        if self._has_regex and (known is None or known.regex != subscribed.regex):
+            request.subscribed_topic_regex = subscribed.regex or ""  # an omitted field does not change the pattern
         if known is None or self.state is _S.ACKNOWLEDGING:
             owned: dict[UUID, list[int]] = defaultdict(list)
             if self.state is not _S.JOINING:

@@ -135,7 +135,7 @@ def _store(location: str, password: str | None) -> Store | None:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
 
     try:
-        found = pkcs12.load_pkcs12(data, None if password is None else password.encode())
+        key_store = pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except ValueError as error:
         raise ValueError(
             f"{location}: it cannot be read as PKCS#12, or needs another ssl.keystore.password or "
@@ -148,11 +148,13 @@ def _store(location: str, password: str | None) -> Store | None:
         )
 
     key = (
-        "" if found.key is None else found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+        ""
+        if key_store.key is None
+        else key_store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     )
-    if found.key is None:
-        return Store("", "", pem(found.cert, *found.additional_certs))
-    return Store(key, pem(found.cert, *found.additional_certs), "")
+    if key_store.key is None:
+        return Store("", "", pem(key_store.cert, *key_store.additional_certs))
+    return Store(key, pem(key_store.cert, *key_store.additional_certs), "")
 
 
 def _identity(config: CommonConfig) -> Identity:

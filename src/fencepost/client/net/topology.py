@@ -57,7 +57,7 @@ def parse_bootstrap(servers: str | Iterable[str]) -> tuple[Address, ...]:
     items = (
         servers.split(",") if isinstance(servers, str) else [address for item in servers for address in item.split(",")]
     )
-    found = []
+    addresses = []
     for item in (address.strip() for address in items):
         if not item:
             continue
@@ -76,7 +76,7 @@ def parse_bootstrap(servers: str | Iterable[str]) -> tuple[Address, ...]:
             raise ConfigurationError(f"bootstrap address {item!r}: an IPv6 address needs brackets, [::1]:9092")
         if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
             raise ConfigurationError(f"bootstrap address {item!r}: {port!r} is not a port")
-        found.append((host, int(port)))
-    if not found:
+        addresses.append((host, int(port)))
+    if not addresses:
         raise ConfigurationError("bootstrap_servers is empty")
-    return tuple(found)
+    return tuple(addresses)

@@ -303,21 +303,21 @@ class AdminClient(SecurityCalls):
         """
         client, group = self._open(), _only_group(alter_consumer_group_offsets_request)
         limit_ms = limit_of(request_timeout)
-        wanted = {topic_partition_of(each): position_to_commit(each) for each in group.topic_partitions or ()}
+        offsets = {topic_partition_of(each): position_to_commit(each) for each in group.topic_partitions or ()}
 
         def call() -> dict[str, Any]:
             errors: Mapping[Any, OurError] = {}
             try:
-                client.alter_group_offsets(group.group_id, wanted, api_timeout_ms=limit_ms)
+                client.alter_group_offsets(group.group_id, offsets, api_timeout_ms=limit_ms)
             except ItemsFailedError as failed:
                 errors = failed.errors
             except UnknownTopicOrPartitionError as unknown:
-                errors = dict.fromkeys(wanted, unknown)
+                errors = dict.fromkeys(offsets, unknown)
             done = [
                 committed_partition(partition, at).with_error(
                     error_of(errors[partition]) if partition in errors else None
                 )
-                for partition, at in wanted.items()
+                for partition, at in offsets.items()
             ]
             return {group.group_id: ConsumerGroupTopicPartitions(group.group_id, done)}
 

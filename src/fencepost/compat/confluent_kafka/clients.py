@@ -68,7 +68,7 @@ class Statistics:
         cluster: Cluster = self.core.cluster
         totals = _TOTALS[self._kind] if "polls_total" in metrics or "outgoing_record_total" in metrics else {}
         traffic = _by_node(cluster.links.traffic.series(str))
-        found: dict[str, Any] = {
+        statistics: dict[str, Any] = {
             "name": self._name,
             "client_id": self._client_id,
             "type": self._kind,
@@ -86,10 +86,10 @@ class Statistics:
             "topics": _topics(cluster, metrics),
         }
         if "assigned_partitions" in metrics:
-            found["cgrp"] = {"assignment_size": int(metrics["assigned_partitions"])}
+            statistics["cgrp"] = {"assignment_size": int(metrics["assigned_partitions"])}
         if "outgoing_record_total" in metrics:
-            found["eos"] = {"producer_id": self.core.producer_id, "producer_epoch": self.core.producer_epoch}
-        return json.dumps(found)
+            statistics["eos"] = {"producer_id": self.core.producer_id, "producer_epoch": self.core.producer_epoch}
+        return json.dumps(statistics)
 
 
 def _by_node(metrics: Mapping[str, float]) -> dict[str, dict[str, int]]:
@@ -131,23 +131,23 @@ def _topic(topic: KnownTopic, now_ms: int) -> dict[str, Any]:
 class Events:
     """The waiting calls of `error_cb` and `stats_cb`, which run in the threads that call poll() and flush()."""
 
-    def __init__(self, given: Given, kind: str, queue: Callable[[], Mapping[str, int]] = dict) -> None:
+    def __init__(self, settings: Given, kind: str, queue: Callable[[], Mapping[str, int]] = dict) -> None:
         """Change the settings so that their client reports to this object.
 
         Args:
-            given: The settings. Callbacks are added to their configuration.
+            settings: The settings. Callbacks are added to their configuration.
             kind: "producer" or "consumer", for the statistics.
             queue: A function that returns fields of the statistics about the producer's queue.
         """
-        self._given = given
+        self._given = settings
         self._waiting: deque[Callable[[], object]] = deque(maxlen=_MOST)
-        self._statistics = Statistics(given.config["client_id"], kind, queue)
-        if given.error_cb is not None:
-            given.config["on_error"] = self._failed
-        if given.stats_cb is not None:
-            given.config["on_statistics"] = self._snapshot
+        self._statistics = Statistics(settings.config["client_id"], kind, queue)
+        if settings.error_cb is not None:
+            settings.config["on_error"] = self._failed
+        if settings.stats_cb is not None:
+            settings.config["on_statistics"] = self._snapshot
         else:
-            given.config["statistics_interval_ms"] = 0
+            settings.config["statistics_interval_ms"] = 0
 
     def begin(self, client: BlockingClient[Any]) -> None:
         """Set the client that was created with the settings."""

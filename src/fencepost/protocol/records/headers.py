@@ -30,7 +30,7 @@ def parse_headers(section: bytes) -> list[Header]:
         CorruptBatch: The section does not parse.
     """
     count, position = read_varint(section, 0)
-    found: list[Header] = []
+    headers: list[Header] = []
     for _ in range(count):
         length, position = read_varint(section, position)
         end = position + length
@@ -40,6 +40,6 @@ def parse_headers(section: bytes) -> list[Header]:
         length, position = read_varint(section, end)
         if length > len(section) - position:
             raise CorruptBatch(f"header value of {length} bytes")
-        found.append((key, None if length < 0 else section[position : position + length]))
+        headers.append((key, None if length < 0 else section[position : position + length]))
         position += max(length, 0)
-    return found
+    return headers

@@ -151,25 +151,25 @@ def plan_adoption(link: ClusterClient, sink_link: SinkLink, arguments: AdoptionA
 
     Raises AdoptionRefusedError, UndecidedBatchError, KafkaError and OSError.
     """
-    folder, files, found = _checkpoint(arguments.location)
+    folder, files, checkpoint = _checkpoint(arguments.location)
     newest_s = _newest_s(folder, files)
     if not arguments.topics:
-        if all(source.offsets is None for source in found.sources) and found.sources:
+        if all(source.offsets is None for source in checkpoint.sources) and checkpoint.sources:
             raise AdoptionRefusedError(
                 f"{folder}: no source of the query is a Kafka source. If its sink is to move, give --topic"
             )
-        return PlannedMove(folder, files, found, None, None, None, "", newest_s, None, sink_link)
+        return PlannedMove(folder, files, checkpoint, None, None, None, "", newest_s, None, sink_link)
     name = arguments.sink or _default_name(arguments.location)
-    sink = _facts(sink_link, name, found.query_id)
-    sink = replace(sink, elsewhere=sink_link.elsewhere(name, found.query_id))
+    sink = _facts(sink_link, name, checkpoint.query_id)
+    sink = replace(sink, elsewhere=sink_link.elsewhere(name, checkpoint.query_id))
     judged, rows = None, None
-    if plans.needs_judging(found, sink, arguments.topics):
-        rows = _described(arguments, found)
-        _abort_leftover(link, arguments, found.query_id)
-        judged = _judge(link, arguments, found, rows)
+    if plans.needs_judging(checkpoint, sink, arguments.topics):
+        rows = _described(arguments, checkpoint)
+        _abort_leftover(link, arguments, checkpoint.query_id)
+        judged = _judge(link, arguments, checkpoint, rows)
     about = {"topic": ", ".join(arguments.topics), "checkpoint": arguments.location, "host": socket.gethostname()}
     move = plans.adoption(
-        found,
+        checkpoint,
         sink,
         judged,
         arguments.begun,
@@ -181,10 +181,10 @@ def plan_adoption(link: ClusterClient, sink_link: SinkLink, arguments: AdoptionA
         raise AdoptionRefusedError(f"{arguments.rows} has no rows: describe the batch again, with keep_rows=True")
     verdict, reason = judged or (None, "")
     writes = _writes(link, arguments.topics)
-    planned = PlannedMove(folder, files, found, sink, move, verdict, reason, newest_s, writes, sink_link)
+    planned = PlannedMove(folder, files, checkpoint, sink, move, verdict, reason, newest_s, writes, sink_link)
     if rows is None or not move.fills:
         return planned
-    read = partial(read_tail, link, arguments.topics, found.planned_ms, arguments.within_ms)
+    read = partial(read_tail, link, arguments.topics, checkpoint.planned_ms, arguments.within_ms)
     return replace(planned, fill=partial(fill, arguments.settings, rows, read, others_write=arguments.others_write))
 
 

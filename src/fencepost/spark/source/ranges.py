@@ -164,19 +164,19 @@ def range_limit(options: Mapping[str, str], which: str, default: str) -> OffsetR
     return OffsetRangeLimit(f"{which}Offsets", default, by_time=False)
 
 
-def forbid(wanted: OffsetRangeLimit, word: int) -> None:
+def forbid(offset_limit: OffsetRangeLimit, word: int) -> None:
     """Refuse EARLIEST as an end, or LATEST as the start of a batch read, for all partitions or for one.
 
     Raises:
         ConfigurationError: The bound has this word. The text names the option.
     """
-    if wanted.by_time:
+    if offset_limit.by_time:
         return
-    text = wanted.text.lower()
+    text = offset_limit.text.lower()
     if WORDS.get(text) == word:
-        raise ConfigurationError(f"option {wanted.option} cannot be {text}")
-    if text.startswith("{") and word in _parsed(wanted.text, wanted.option).values():
-        raise ConfigurationError(f"option {wanted.option}: {word} is not an offset here")
+        raise ConfigurationError(f"option {offset_limit.option} cannot be {text}")
+    if text.startswith("{") and word in _parsed(offset_limit.text, offset_limit.option).values():
+        raise ConfigurationError(f"option {offset_limit.option}: {word} is not an offset here")
 
 
 def _check_form(wanted: OffsetRangeLimit) -> None:
@@ -187,43 +187,48 @@ def _check_form(wanted: OffsetRangeLimit) -> None:
         _parsed(wanted.text, wanted.option)
 
 
-def moments(wanted: OffsetRangeLimit, partitions: set[TopicPartition]) -> Offsets:
+def moments(offset_limit: OffsetRangeLimit, partitions: set[TopicPartition]) -> Offsets:
     """Return the time of each partition, in ms since 1970. Raises ConfigurationError.
 
     The option has one number for all partitions, or JSON that names each. If `partitions` is empty, only the option's
     form is checked.
     """
-    if wanted.option in FOR_ALL:
+    if offset_limit.option in FOR_ALL:
         try:
-            moment = _whole(number_in(wanted.text))
+            moment = _whole(number_in(offset_limit.text))
         except ValueError as error:
-            raise ConfigurationError(f"option {wanted.option}={wanted.text!r}: milliseconds since 1970") from error
+            raise ConfigurationError(
+                f"option {offset_limit.option}={offset_limit.text!r}: milliseconds since 1970"
+            ) from error
         given, named = dict.fromkeys(partitions, moment), [moment]
     else:
-        given = _parsed(wanted.text, wanted.option)
+        given = _parsed(offset_limit.text, offset_limit.option)
         named = list(given.values())
     if any(moment < 0 for moment in named):
-        raise ConfigurationError(f"option {wanted.option}: a moment before 1970")
+        raise ConfigurationError(f"option {offset_limit.option}: a moment before 1970")
     if partitions:
-        _check_named(given, partitions, wanted.option)
+        _check_named(given, partitions, offset_limit.option)
     return given
 
 
-def ends_by_name(wanted: OffsetRangeLimit, partitions: Iterable[TopicPartition]) -> Offsets:
+def ends_by_name(offset_limit: OffsetRangeLimit, partitions: Iterable[TopicPartition]) -> Offsets:
     """Return the end of a stream by partition: offsets, or times in ms since 1970. Raises ConfigurationError.
 
     Unlike the end of a batch read, it stays valid after new partitions were added that it does not name.
     """
-    if wanted.by_time:
-        return moments(wanted, set(partitions) if wanted.option in FOR_ALL else set())
-    if not wanted.text.startswith("{"):
+    if offset_limit.by_time:
+        return moments(offset_limit, set(partitions) if offset_limit.option in FOR_ALL else set())
+    if not offset_limit.text.startswith("{"):
         raise ConfigurationError(
-            f"option {wanted.option}={wanted.text!r}: the end of a stream has to be the same after a restart, so give "
-            'offsets, {"topic":{"0":5}}, or a moment; trigger(availableNow=True) ends where the topics end now'
+            f"option {offset_limit.option}={offset_limit.text!r}: the end of a stream has to be the same after a "
+            'restart, so give offsets, {"topic":{"0":5}}, or a moment; trigger(availableNow=True) ends where the '
+            "topics end now"
         )
-    given = _parsed(wanted.text, wanted.option)
+    given = _parsed(offset_limit.text, offset_limit.option)
     if any(at < 0 for at in given.values()):
-        raise ConfigurationError(f"option {wanted.option}: -1 and -2 are no ends of a stream; give offsets or a moment")
+        raise ConfigurationError(
+            f"option {offset_limit.option}: -1 and -2 are no ends of a stream; give offsets or a moment"
+        )
     return given
 
 

@@ -312,22 +312,22 @@ class Source:
             return iter([range_row(wanted, arrow_schema(RANGE_SCHEMA))])
         return self.records(wanted, arrow_schema(self._schema))
 
-    def records(self, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def records(self, offset_range: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the range's records with the columns of `schema`. Raises DataLossError."""
         from fencepost.spark.source.tables import to_rows
 
-        position = wanted.start
-        self._check_topic(wanted)
-        while position < wanted.end:
+        position = offset_range.start
+        self._check_topic(offset_range)
+        while position < offset_range.end:
             try:
-                for fetched in self._fetched(wanted, position):
+                for fetched in self._fetched(offset_range, position):
                     position = fetched.next_offset
                     yield to_rows(fetched, schema)
             except OffsetOutOfRangeError:
-                position = self._after_loss(wanted, position)
+                position = self._after_loss(offset_range, position)
             else:
                 break
-        self._check_topic(wanted)  # the same id before and after means that no record is of another topic
+        self._check_topic(offset_range)  # the same id before and after means that no record is of another topic
 
     def _check_topic(self, wanted: Range) -> None:
         """Report a data loss if the topic was deleted and created again since the range was planned."""
@@ -348,7 +348,7 @@ class Source:
         self._lost(partition, position, after)
         return after
 
-    def _fetched(self, wanted: Range, position: int) -> Iterator[Fetched]:
+    def _fetched(self, offset_range: Range, position: int) -> Iterator[Fetched]:
         link = self._link()
         own = self._options.client
         settings = FetchSettings(
@@ -361,9 +361,9 @@ class Source:
             decompressed_bytes=own.value("max_decompressed_bytes"),
             rack=own.value("client_rack"),
         )
-        partition = TopicPartition(wanted.topic, wanted.partition)
+        partition = TopicPartition(offset_range.topic, offset_range.partition)
         patience_ms = self._options.poll_timeout_ms
-        pieces = fetch_range(link.admin.cluster, partition, position, wanted.end, settings, patience_ms)
+        pieces = fetch_range(link.admin.cluster, partition, position, offset_range.end, settings, patience_ms)
 
         async def following() -> Fetched | None:
             return await anext(pieces, None)

@@ -94,8 +94,8 @@ async def metadata_of(cluster: Cluster, topic: str | None, timeout_ms: int | Non
     deadline_ms = cluster.runtime.now_ms() + (_FOREVER_MS if timeout_ms is None else timeout_ms)
     reply = await cluster.fetch_metadata(names, deadline_ms, create=False)
     topics = {}
-    for found in reply.topics:
-        if found.name is None:
+    for described in reply.topics:
+        if described.name is None:
             continue
         partitions = {
             each.partition_index: PartitionMetadata(
@@ -105,9 +105,9 @@ async def metadata_of(cluster: Cluster, topic: str | None, timeout_ms: int | Non
                 list(each.isr_nodes),
                 _error(each.error_code),
             )
-            for each in sorted(found.partitions, key=lambda partition: partition.partition_index)
+            for each in sorted(described.partitions, key=lambda partition: partition.partition_index)
         }
-        topics[found.name] = TopicMetadata(found.name, partitions, _error(found.error_code))
+        topics[described.name] = TopicMetadata(described.name, partitions, _error(described.error_code))
     brokers = {node.id: BrokerMetadata(node.id, node.host, node.port) for node in cluster.nodes.values()}
     return ClusterMetadata(cluster.cluster_id, cluster.controller_id, brokers, topics)
 
