@@ -81,9 +81,10 @@ RowsOf = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """The message of a task to the driver; None if rows were written at least once, without a transaction.
+    """The message of a task to the driver.
 
-    `planned` is the digest of Spark's record of the batch when the batch was planned.
+    `message` is None if the rows were written at least once, without a transaction. `planned` is the digest of Spark's
+    plan of the batch, from before its tasks ran.
     """
 
     message: plan_steps.TaskResult | None
@@ -105,7 +106,7 @@ class SinkWriter:
         Args:
             options: The options, with lower-case keys.
             columns: Name and Spark SQL type of the rows' columns.
-            rows_of: Makes these rows from the rows that Spark passes.
+            rows_of: Converts the rows that Spark passes to rows with these columns.
             batch: The query's id and the batch's number, if they are known.
         """
         self._options = dict(options)

@@ -78,8 +78,8 @@ class TransactionCoordinator:
             shard_of,
             self._deadline_signal,
         )
-        # Not part of the replayed state: number of times an old epoch was answered 59. A restart resets it, so a client
-        # that never bumps gets three more such answers.
+        # Number of refusals of an old epoch with error 59 (UNKNOWN_PRODUCER_ID), by id. It is not replayed: after a
+        # restart, a client that never bumps its epoch gets three more of them.
         self._refusals: dict[str, tuple[ProducerPair, int]] = {}
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class TransactionCoordinator:
     def init_producer_id(self, now_ms: int, request: InitRequest) -> Result[InitReply]:
         """Handle InitProducerId (KIP-98, 360, 588, 939).
 
-        51 with a record: an open transaction is being aborted first.
+        If the id has an open transaction, the reply is error 51 (CONCURRENT_TRANSACTIONS), and the records abort it.
         """
         current = None if request.transactional_id is None else self._store.get(request.transactional_id)
         if current is None and request.transactional_id and len(self._store) >= self._config.max_transactional_ids:
@@ -123,7 +123,8 @@ class TransactionCoordinator:
     def add(self, now_ms: int, request: EnlistRequest) -> Result[ErrorReply]:
         """Handle AddPartitionsToTxn and AddOffsetsToTxn.
 
-        The caller has checked ACLs, and that the partitions exist (3, and 55 for the others).
+        The caller has checked the ACLs, and has refused requests with a missing partition: error 3 for that partition,
+        and 55 (OPERATION_NOT_ATTEMPTED) for the others.
         """
         name, pair = request.transactional_id, request.pair
         refusals = self._refusals_of(name, pair)
