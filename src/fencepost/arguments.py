@@ -51,6 +51,11 @@ Int32OrMinusOne = typing.Annotated[int, Between(-1, MAX_INT32)]
 Milliseconds = typing.Annotated[int, MILLISECONDS]  # integers only: a caller who writes 1.0 probably means a second
 
 
+def address_text(host: str, port: int) -> str:
+    """Return HOST:PORT as `bootstrap.servers` and `listeners` accept it: with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class ValueKind(NamedTuple):
     """A kind of value. `take(name, value)` returns the value that the call uses, for a value that `fits`, or raises."""
 

@@ -7,6 +7,8 @@ import socket
 import pytest
 
 import fencepost
+from fencepost.cli.main import main
+from fencepost.errors import KafkaTimeoutError
 
 
 def _has_ipv6() -> bool:
@@ -18,7 +20,9 @@ def _has_ipv6() -> bool:
     return True
 
 
-@pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6 loopback")
+pytestmark = pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6 loopback")
+
+
 def test_everything_over_ipv6() -> None:
     with fencepost.Broker(host="::1") as broker:
         assert broker.bootstrap_servers.startswith("[::1]:")
@@ -32,3 +36,24 @@ def test_everything_over_ipv6() -> None:
         with fencepost.Admin(broker.bootstrap_servers) as admin:
             (node,) = admin.describe_cluster().brokers
             assert node.host == "::1"
+
+
+def test_an_address_that_is_shown_can_be_used_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    with fencepost.Broker(host="::1") as broker:
+        servers = broker.bootstrap_servers
+        with pytest.raises(SystemExit):
+            main(["doctor", "-b", servers])
+        assert f"brokers: 1 ({servers})\n" in capsys.readouterr().out
+        with pytest.raises(SystemExit):
+            main(["ui", "-b", servers, "--host", "::1", "--port", servers.rpartition(":")[2]])
+        assert f"the page cannot listen on {servers}: " in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["topics", "list", "-b", servers])
+    errors = capsys.readouterr().err
+    assert f"no broker answers at {servers}: cannot connect to {servers}: " in errors
+    with (
+        pytest.raises(KafkaTimeoutError) as late,
+        fencepost.Admin(servers, default_api_timeout_ms=300) as admin,
+    ):
+        admin.describe_cluster()
+    assert str(late.value).count(servers) == str(late.value).count("::1") > 0

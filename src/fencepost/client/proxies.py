@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from fencepost.arguments import address_text
 from fencepost.client.outages import is_refusal
 from fencepost.client.sasl import Conversation
 from fencepost.errors import ConfigurationError
@@ -56,7 +57,7 @@ class Proxy:
     password: str = field(default="", repr=False)
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{_bracketed(self.host)}:{self.port}"
+        return f"{self.scheme}://{address_text(self.host, self.port)}"
 
     @property
     def resolves_names(self) -> bool:
@@ -94,10 +95,6 @@ def proxy_of(url: str) -> Proxy:
     return Proxy(parts.scheme, host, port, user, password)
 
 
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
 def _exactly(received: bytearray, count: int) -> Generator[bytes, bytes, bytes]:
     while len(received) < count:
         yield from _say(received)
@@ -120,7 +117,7 @@ def _finish(received: bytearray) -> None:
 
 
 def _http(proxy: Proxy, host: str, port: int) -> Conversation:
-    target = f"{_bracketed(_ascii(host))}:{port}"
+    target = address_text(_ascii(host), port)
     lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
     if proxy.user is not None:
         credentials = base64.b64encode(f"{proxy.user}:{proxy.password}".encode()).decode()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
+from fencepost.arguments import address_text
 from fencepost.broker.api.time_slices import TURN_MS
 from fencepost.broker.network.backpressure import MOST_UNREAD_BYTES, may_begin
 from fencepost.protocol.cursor import Buffer
@@ -76,7 +77,7 @@ def listening_sockets(host: str | None, port: int) -> list[socket.socket]:
             sock.close()
         # create_server() adds the address to the reason. The reasons of getaddrinfo() are others.
         reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
-        raise type(error)(error.errno, f"cannot listen on {host or '*'}:{port}: {reason}") from error
+        raise type(error)(error.errno, f"cannot listen on {address_text(host or '*', port)}: {reason}") from error
     return sockets
 
 

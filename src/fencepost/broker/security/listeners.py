@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fencepost.arguments import HIGHEST_PORT
+from fencepost.arguments import HIGHEST_PORT, address_text
 from fencepost.broker.security.mechanisms import OAUTHBEARER, PLAIN
 from fencepost.broker.security.tls import TlsSettings, tls_of
 from fencepost.broker.settings.sasl import BEARER_MODULE, JWKS_URL
@@ -63,7 +63,7 @@ class Listener:
     @property
     def address(self) -> str:
         """The bound address as HOST:PORT, with brackets around an IPv6 address."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address_text(self.host, self.port)
 
 
 _log = logging.getLogger("fencepost.broker")
@@ -140,7 +140,7 @@ def with_users(given: Mapping[str, object], users: Mapping[str, str], host: str,
     Without `listeners` there is one such listener, at `host` and `port`. Raises InvalidSetting.
     """
     settings = {
-        "listeners": f"SASL_PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}",
+        "listeners": f"SASL_PLAINTEXT://{address_text(host, port)}",
         "sasl.enabled.mechanisms": ",".join(_WITH_PASSWORDS),
         **given,
     }

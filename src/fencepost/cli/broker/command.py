@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fencepost.arguments import HIGHEST_PORT, is_utf8
+from fencepost.arguments import HIGHEST_PORT, address_text, is_utf8
 from fencepost.broker.disk.directory_checks import DirectoryGone, DirectoryInUse, check_system
 from fencepost.broker.disk.system_files import raise_descriptor_limit
 from fencepost.broker.disk.two_copies import UnusableDirectory
@@ -332,7 +332,7 @@ def _metrics(server: BrokerServer, loop: asyncio.AbstractEventLoop, host: str, p
     try:
         bound, end = serve_metrics(snapshot, host, port)
     except OSError as error:
-        raise OSError(error.errno, f"metrics at {host}:{port}: {error.strerror or error}") from error
+        raise OSError(error.errno, f"metrics at {address_text(host, port)}: {error.strerror or error}") from error
     logging.getLogger("fencepost.broker").info("metrics are on port %s", bound)
     return end
 

@@ -131,7 +131,7 @@ def _about(snapshot: ClusterSnapshot, guarantee: str) -> dict[str, Any]:
     unknown = "not known" if snapshot.rights is None else ""
     return {
         "cluster": snapshot.cluster.cluster_id or "the brokers do not report its id",
-        "brokers": [f"{node.id} ({node.host}:{node.port})" for node in snapshot.cluster.brokers],
+        "brokers": [f"{node.id} ({node.address})" for node in snapshot.cluster.brokers],
         "partitions": partitions if snapshot.knows("topics") else "not known",
         "features": "not known" if snapshot.features is None else dict(sorted(snapshot.features.items())),
         "clock": clock,

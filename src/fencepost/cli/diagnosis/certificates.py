@@ -45,5 +45,5 @@ def certificate_ends(
         except OSError as error:
             unknown.append(UnansweredQuestion(f"certificate of broker {node.id}", str(error)))
             continue
-        ends[f"{node.host}:{node.port}"] = round(ssl.cert_time_to_seconds(str(certificate["notAfter"])) * 1000)
+        ends[node.address] = round(ssl.cert_time_to_seconds(str(certificate["notAfter"])) * 1000)
     return ends, unknown

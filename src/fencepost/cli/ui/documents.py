@@ -73,7 +73,7 @@ def overview(watch: ClusterWatch, _query: Query) -> Document:
     return {
         "cluster_id": snapshot.cluster.cluster_id,
         "controller": snapshot.cluster.controller_id,
-        "brokers": [{"id": node.id, "at": f"{node.host}:{node.port}"} for node in snapshot.cluster.brokers],
+        "brokers": [{"id": node.id, "at": node.address} for node in snapshot.cluster.brokers],
         "topics": len(visible) if known["topics"] else None,
         "partitions": sum(len(each.partitions) for each in visible) if known["topics"] else None,
         "groups": len(snapshot.groups) if known["groups"] else None,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Final
 
+from fencepost.arguments import address_text
 from fencepost.broker.metrics.bounded_http import BoundedServer
 from fencepost.cli.ui.cluster_monitor import MOST_AT_ONCE, ClusterMonitor, PageCluster
 from fencepost.cli.ui.web import HEADERS, MOST_BODY, Request, Response, Site
@@ -76,12 +77,13 @@ class Page:
                     (host, port), self._answer, most=most, most_body=MOST_BODY, log=log, struck=_log_limit
                 )
             except OSError as error:
-                raise OSError(error.errno, f"the page cannot listen on {host}:{port}: {error.strerror}") from error
+                raise OSError(
+                    error.errno, f"the page cannot listen on {address_text(host, port)}: {error.strerror}"
+                ) from error
         except BaseException:
             self._close_monitors()
             raise
-        shown = f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{self._server.port}/"
+        self.address = f"http://{address_text(host, self._server.port)}/"
         self.acting_address = f"{self.address}#token={self.token}"
         """The address with the token that changes need. Browsers do not send the part after # to a server."""
         self._server.start("fencepost-ui")

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from fencepost.arguments import address_text
 from fencepost.client.net.io_thread import is_shared
 from fencepost.client.net.runtime import StreamClosed, StreamRefused
 from fencepost.config import CommonConfig
@@ -247,7 +248,7 @@ async def open_through(
             raise
         return sock
 
-    through = f"{host}:{port} through proxy {proxy}"
+    through = f"{address_text(host, port)} through proxy {proxy}"
     try:
         found = [proxy.host] if _is_address(proxy.host) else await _addresses(proxy.host, proxy.port)
         sock = await _open_first(attempt, found)
@@ -361,9 +362,9 @@ async def open_tls(
     except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, EOFError) as error:
         refused = _tls_refusal(error)
         if refused is not None:
-            raise StreamRefused(f"{host}:{port}: {refused}") from error
+            raise StreamRefused(f"{address_text(host, port)}: {refused}") from error
         raise StreamClosed(
-            f"{host}:{port}: closed during the TLS handshake ({str(error) or type(error).__name__}); "
+            f"{address_text(host, port)}: closed during the TLS handshake ({str(error) or type(error).__name__}); "
             "a plaintext listener does that (security_protocol), and a broker that is just stopping"
         ) from error
 
@@ -482,9 +483,9 @@ class AsyncioRuntime:
         try:
             return await self._opener(stream, host, port)
         except OSError as error:
-            raise StreamClosed(f"{host}:{port}: {error}") from error
+            raise StreamClosed(f"{address_text(host, port)}: {error}") from error
         except UnicodeError as error:  # a label of the host name is empty or too long
-            raise StreamClosed(f"{host}:{port}: that cannot be the name of a host ({error})") from error
+            raise StreamClosed(f"{address_text(host, port)}: that cannot be the name of a host ({error})") from error
 
     def random(self) -> float:
         return _chance.random()

@@ -15,6 +15,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost import __version__
+from fencepost.arguments import address_text
 from fencepost.client.metrics import NodeTraffic
 from fencepost.client.net import releases
 from fencepost.client.net.runtime import Event, Runtime, Stream, StreamClosed, StreamRefused, TaskHandle
@@ -72,10 +73,6 @@ def login_of(config: CommonConfig) -> ClientLogin | None:
     return ClientLogin.of(config)
 
 
-def _name(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 class BrokerConnection:
     """A negotiated connection, created by `BrokerConnection.connect`."""
 
@@ -84,7 +81,7 @@ class BrokerConnection:
     ) -> None:
         self.host = host
         self.address: Address = (host, port)
-        self.name = _name(host, port)
+        self.name = address_text(host, port)
         self.features: dict[str, int] = {}
         self.features_epoch = -1
         self.versions: Mapping[int, tuple[int, int]] = {}
@@ -113,7 +110,7 @@ class BrokerConnection:
 
         Raises DisconnectedError, KafkaTimeoutError, UnsupportedVersionError, ProtocolError, AuthenticationError.
         """
-        name = _name(host, port)
+        name = address_text(host, port)
         try:
             stream = await within(
                 runtime,

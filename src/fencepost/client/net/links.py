@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from fencepost.arguments import address_text
 from fencepost.client.metrics import CountersByLabel, NodeTraffic
 from fencepost.client.net import retry
 from fencepost.client.net.connection import BrokerConnection
@@ -150,7 +151,7 @@ class Links:
         cause = link.error or (link.connection.ended if link.connection is not None else None)
         unfinished = ": connecting or logging in has not ended" if link.connecting is not None else ""
         reason = f": {cause}" if cause else unfinished
-        where = f"{address[0]}:{address[1]}{through(self._config.proxy_url)}"
+        where = f"{address_text(*address)}{through(self._config.proxy_url)}"
         late = KafkaTimeoutError(f"no connection to {where} in time{reason}")
         late.__cause__ = cause
         return late
@@ -256,7 +257,7 @@ class Links:
         self._down.add(address)
         known = [(node.host, node.port) for node in self._nodes()] or [where for where, _ in self._links]
         if self._down.issuperset(known) and not any(link.live for link in self._links.values()):
-            names = ", ".join(f"{host}:{port}" for host, port in known)
+            names = ", ".join(address_text(host, port) for host, port in known)
             down = AllBrokersDownError(f"{ALL} are down: {names}; the last error: {error}")
             down.__cause__ = error
             self._lasting_errors.record(ALL, down)

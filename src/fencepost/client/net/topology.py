@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
+from fencepost.arguments import address_text
 from fencepost.errors import ConfigurationError
 from fencepost.values import MutableValue
 
@@ -20,6 +21,11 @@ class Node(NamedTuple):
     host: str
     port: int
     rack: str | None = None
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, as `bootstrap.servers` accepts it."""
+        return address_text(self.host, self.port)
 
 
 class KnownPartition(NamedTuple):
