@@ -13,7 +13,7 @@ from dataclasses import Field, dataclass, field
 from operator import attrgetter
 from typing import Any, Final, Never, Self, TypeVar, dataclass_transform
 
-__all__ = ["MutableValue", "Value", "replace"]
+__all__ = ["MutableValue", "Value", "field_names", "replace"]
 
 AnyValue = TypeVar("AnyValue", bound="Value")
 
@@ -125,6 +125,11 @@ class MutableValue(_Methods, kw_only=True):
 
     All values share a default, so it must be immutable.
     """
+
+
+def field_names(kind: type[Value | MutableValue]) -> tuple[str, ...]:
+    """Return the names of a class's fields. `dataclasses.fields` describes each field, which takes milliseconds."""
+    return kind._names
 
 
 def replace(value: AnyValue, **changes: Any) -> AnyValue:

@@ -7,11 +7,10 @@ partition or broker has a `Series` as its key, whose text is that of Prometheus:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from fencepost.client.types import TopicPartition
-from fencepost.values import MutableValue
+from fencepost.values import MutableValue, field_names
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -96,9 +95,9 @@ K = TypeVar("K", bound=Hashable)
 class CountersByLabel(Generic[K, C]):
     """Counters by topic or broker: of the first `MOST_SERIES` each its own, of all others together one."""
 
-    def __init__(self, make: Callable[[], C], prefix: str, label: str) -> None:
-        self._make = make
-        self._names = {counter.name: f"{prefix}_{counter.name}" for counter in fields(make())}
+    def __init__(self, kind: type[C], prefix: str, label: str) -> None:
+        self._kind = kind
+        self._names = {name: f"{prefix}_{name}" for name in field_names(kind)}
         self._label = label
         self._counters: dict[K, C] = {}
         self._others: C | None = None
@@ -109,8 +108,8 @@ class CountersByLabel(Generic[K, C]):
         if found is not None:
             return found
         if len(self._counters) < MOST_SERIES:
-            return self._counters.setdefault(key, self._make())
-        self._others = self._others or self._make()
+            return self._counters.setdefault(key, self._kind())
+        self._others = self._others or self._kind()
         return self._others
 
     def series(self, label_of: Callable[[K], str | None] = str) -> dict[str, float]:
@@ -140,15 +139,14 @@ LABELLED: Final = frozenset(
     {
         "partition_records_lag",
         "partition_records_lead",
-        *(f"topic_{counter.name}" for kind in (TopicSends, TopicReads) for counter in fields(kind)),
-        *(f"node_{counter.name}" for counter in fields(NodeTraffic)),
+        *(f"topic_{name}" for kind in (TopicSends, TopicReads) for name in field_names(kind)),
+        *(f"node_{name}" for name in field_names(NodeTraffic)),
     }
 )
 """The names of all metrics with labels."""
 
 
-@dataclass(slots=True)
-class ProducerMetrics:
+class ProducerMetrics(MutableValue):
     """Totals since the producer was created, and maximum values."""
 
     record_send_total: int = 0  # acknowledged records
@@ -174,7 +172,12 @@ class ProducerMetrics:
     producer_fenced_total: int = 0  # another producer took over the transactional id
     data_loss_total: int = 0  # errors that mean that acknowledged records are missing
     data_loss_explained_total: int = 0  # the same errors with nothing missing (retention, a new topic)
-    topics: CountersByLabel[str, TopicSends] = field(default_factory=lambda: CountersByLabel(TopicSends, *_TOPIC))
+    topics: CountersByLabel[str, TopicSends]
+
+    @classmethod
+    def start(cls) -> ProducerMetrics:
+        """Return metrics that have counted nothing yet."""
+        return cls(topics=CountersByLabel(TopicSends, *_TOPIC))
 
     def delivered(self, topic: str, records: int) -> None:
         """Count acknowledged records."""
@@ -231,9 +234,9 @@ class ProducerMetrics:
         return found | self.topics.series()
 
 
-def _numbers(metrics: Any) -> dict[str, float]:
+def _numbers(metrics: MutableValue) -> dict[str, float]:
     """Return the fields that are numbers."""
-    values = {metric.name: getattr(metrics, metric.name) for metric in fields(metrics)}
+    values = {name: getattr(metrics, name) for name in field_names(type(metrics))}
     return {name: value for name, value in values.items() if isinstance(value, int)}
 
 
@@ -271,12 +274,10 @@ class ShareConsumerMetrics(MutableValue):
 
     def snapshot(self) -> dict[str, float]:
         """Return all counters and the average latency."""
-        found: dict[str, float] = asdict(self)
-        return found | {"fetch_latency_ms_avg": _ratio(self.fetch_latency_ms_total, self.fetch_total)}
+        return _numbers(self) | {"fetch_latency_ms_avg": _ratio(self.fetch_latency_ms_total, self.fetch_total)}
 
 
-@dataclass(slots=True)
-class ConsumerMetrics:
+class ConsumerMetrics(MutableValue):
     """Totals since the consumer was created."""
 
     records_consumed_total: int = 0
@@ -297,7 +298,12 @@ class ConsumerMetrics:
     heartbeat_total: int = 0
     heartbeat_failed_total: int = 0
     truncations_total: int = 0
-    topics: CountersByLabel[str, TopicReads] = field(default_factory=lambda: CountersByLabel(TopicReads, *_TOPIC))
+    topics: CountersByLabel[str, TopicReads]
+
+    @classmethod
+    def start(cls) -> ConsumerMetrics:
+        """Return metrics that have counted nothing yet."""
+        return cls(topics=CountersByLabel(TopicReads, *_TOPIC))
 
     def fetched(self, latency_ms: int) -> None:
         """Count a response to a fetch. The latency includes the time for which the broker waits for records."""

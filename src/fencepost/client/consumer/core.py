@@ -69,7 +69,7 @@ class ConsumerCore(ConsumerQueries):
         self.turn = Turn()
         self._runtime = cluster.runtime
         self._arrived = self._runtime.event()
-        self._metrics = ConsumerMetrics()
+        self._metrics = ConsumerMetrics.start()
         self._reading = SubscriptionState()
         self._positions = Positions(cluster, config, self._reading, self._arrived, self._metrics)
         self._settings = FetchSettings.of(config)

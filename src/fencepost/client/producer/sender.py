@@ -94,7 +94,7 @@ class Sender:
         self._accumulator = accumulator
         self._wake = self._runtime.event()
         self._progress = self._runtime.event()
-        self.metrics = ProducerMetrics()
+        self.metrics = ProducerMetrics.start()
         self.stopped: KafkaError | None = None  # the error that stopped sending
         caller = caller or InlineCaller()
         slow = SlowCalls(f"producer {config.client_id!r}", caller.waits, self._runtime.now_ms)
