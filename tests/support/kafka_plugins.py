@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.support.apache_kafka import ApacheKafka, Setting, jars_folder, create_once
+from tests.support.apache_kafka import ApacheKafka, Setting, create_once, jars_folder
 from tests.support.java_programs import compile_java
 
 __all__ = ["KafkaWithPlugin"]

@@ -119,13 +119,13 @@ def list_(
         ]
         more = session.describe([each for each in ids if each not in snapshot.described], rest_ms())
     described = {**snapshot.described, **{each.transactional_id: each for each in more}}
-    found = [described[transactional_id] for transactional_id in ids]
-    facts = [session.facts(each, meaning_in(snapshot, each)) for each in found]
+    descriptions = [described[transactional_id] for transactional_id in ids]
+    facts = [session.facts(each, meaning_in(snapshot, each)) for each in descriptions]
     is_hidden = not snapshot.listed and TRANSACTIONAL_IDS in snapshot.hidden
     held = _held_in(snapshot, set(topic or ()), prefix)
     if is_hidden and not held:
         refuse_hidden("transactional id")
-    _print_listed(found, facts, held, snapshot, as_json=as_json)
+    _print_listed(descriptions, facts, held, snapshot, as_json=as_json)
     if is_hidden:
         refuse_hidden("transactional id")
     if missing:
@@ -141,7 +141,7 @@ def _held_in(snapshot: ClusterSnapshot, topics: Collection[str], prefix: str) ->
 
 
 def _print_listed(
-    found: Sequence[TransactionDescription],
+    descriptions: Sequence[TransactionDescription],
     facts: Sequence[Mapping[str, Any]],
     held: Sequence[HeldBack],
     snapshot: ClusterSnapshot,

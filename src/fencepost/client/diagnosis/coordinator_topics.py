@@ -46,7 +46,7 @@ class StateTopic(NamedTuple):
         return NewTopic(self.name, int(values[self.partitions]), int(values[self.replicas]), configs)
 
 
-# A policy for new topics at the controller may look at the settings. They are those that Kafka 3.6, 3.9 and 4.4 send.
+# A policy for new topics at the controller may look at the settings. They are those that Kafka 3.9 and 4.4 send.
 COORDINATOR_TOPICS: Final[Mapping[str, StateTopic]] = {
     "transactions": StateTopic(
         CoordinatorKind.TRANSACTION,
