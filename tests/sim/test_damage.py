@@ -16,6 +16,7 @@ from fencepost.broker.log.segment import Segment
 from fencepost.broker.topics import directories, repair
 from fencepost.broker.topics.cleaner import Cleaner
 from fencepost.broker.topics.internal import SHARE_GROUP_STATE as SHARES
+from fencepost.protocol.records.batch import iter_batches
 from tests.support.damage_campaign import Campaign, Case, cases, ordered
 from tests.support.damage_cases import ROUTES, STOPS
 from tests.support.damage_world import images
@@ -37,6 +38,21 @@ def test_a_sample_of_the_campaign(campaign: Campaign) -> None:
     assert len({(case.route, case.stop) for case in ran}) == len(ROUTES) * len(STOPS)
     wrong = {case: found for case in ran if (found := campaign.run(case))}
     assert wrong == {}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_compacted_file_that_is_cut_between_batches_keeps_those_before(campaign: Campaign, route: str) -> None:
+    """Its last batch may follow a gap, and then no later batch confirms that its offset is right."""
+    ran = 0
+    for path, data in campaign.images["compacted"].items():
+        if not path.startswith("keys-0/") or not path.endswith(".log"):
+            continue
+        ends = [(header.base_offset, len(batch)) for header, batch in iter_batches(data)]
+        for count in range(1, len(ends)):
+            cut = sum(size for _, size in ends[:count])
+            assert campaign.run(Case("compacted", path, cut, "cut", route=route)) == []
+            ran += 1
+    assert ran > 10
 
 
 def test_the_order_meets_each_combination_before_any_comes_again() -> None:

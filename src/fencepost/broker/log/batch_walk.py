@@ -46,13 +46,15 @@ class SegmentBounds(NamedTuple):
     """Offsets that a segment may hold: from `first` to below `end`, which is ANYWHERE while the end is unknown.
 
     Compaction may have left gaps before batches below `gaps_below`. `synced`: the synced end of the log, where its last
-    batch usually ends; -1 if unknown.
+    batch usually ends; -1 if unknown. `newest`: the largest timestamp, and the last offset of its batch, by the time
+    index.
     """
 
     first: int
     end: int
     gaps_below: int
     synced: int = -1
+    newest: tuple[int, int] = (-1, -1)
 
 
 class IntactBatch(NamedTuple):
@@ -172,8 +174,12 @@ class BatchWalk:
         """
         after = position + header.size_bytes
         if after >= self._size:
-            # The last batch of a segment ends with the segment's last offset.
-            return header.last_offset + 1 in (self._bounds.end, self._bounds.synced)
+            # The last batch of a segment ends with the segment's last offset. If the file is cut behind this batch, the
+            # time index still knows a later batch. If instead the base offset of the last batch is damaged, no batch is
+            # missing, so the index knows none with a larger timestamp and a later offset.
+            newest, offset = self._bounds.newest
+            is_cut = header.max_timestamp < newest and header.last_offset < offset
+            return is_cut or header.last_offset + 1 in (self._bounds.end, self._bounds.synced)
         following = self._intact_at(after) or next((each for _, each in self._intact_batches(after + 1)), None)
         if following is not None and following.base_offset > header.last_offset:
             return True

@@ -285,7 +285,7 @@ class Segment:
 
         Offset `expected` is due there; by default the first one's.
         """
-        bounds = SegmentBounds(self.base_offset, self.next_offset, self.gaps_below, self.synced)
+        bounds = SegmentBounds(self.base_offset, self.next_offset, self.gaps_below, self.synced, self.times.last())
         walk = BatchWalk(self.log, self.path, self.size, bounds)
         return walk.items(position, self.base_offset if expected is None else expected, chunk_bytes=chunk_bytes)
 
