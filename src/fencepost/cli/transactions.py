@@ -29,6 +29,7 @@ from fencepost.cli.output import (
     command_group,
     confirmed,
     failures_reported,
+    outcome_reported,
     print_json,
     print_line,
     print_table,
@@ -448,8 +449,9 @@ def _end(
         advice = f"; {objection.advice}" if objection.advice else ""
         refuse(f"{objection.reason}{advice}")
     confirmed(ending.question, yes=yes)
-    refusal = end_open(session, ending)
+    word = "committed" if commit else "aborted"
+    with outcome_reported(f"{transactional_id} was {word}"):
+        refusal = end_open(session, ending)
     if refusal is not None:
         refuse(refusal)
-    word = "committed" if commit else "aborted"
     report_done(f"{word} {transactional_id}", word, as_json=as_json, transactional_id=transactional_id)

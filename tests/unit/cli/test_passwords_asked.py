@@ -57,14 +57,14 @@ class Terminal:
 
 @pytest.fixture
 def terminal(fencepost_broker: fencepost.Broker) -> Iterator[Terminal]:
-    made = Terminal(fencepost_broker.bootstrap_servers)
-    yield made
-    made.close()
+    session = Terminal(fencepost_broker.bootstrap_servers)
+    yield session
+    session.close()
 
 
 def users(broker: fencepost.Broker) -> list[str]:
     with fencepost.Admin(broker.bootstrap_servers) as admin:
-        return [kept.user for kept in admin.describe_user_scram_credentials()]
+        return [credential.user for credential in admin.describe_user_scram_credentials()]
 
 
 def test_the_password_is_asked_for_until_it_is_the_same_twice(

@@ -55,12 +55,12 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 def classes() -> list[type[KafkaError]]:
     found = {
-        one
+        member
         for module in (fencepost.errors, fencepost.spark.errors)
-        for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, KafkaError)
+        for member in vars(module).values()
+        if isinstance(member, type) and issubclass(member, KafkaError)
     }
-    return sorted(found, key=lambda one: one.__name__)
+    return sorted(found, key=lambda kind: kind.__name__)
 
 
 def seen(error: BaseException) -> tuple[Any, ...]:

@@ -12,7 +12,16 @@ import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
 from fencepost.cli.names import in_utf8, named
-from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse
+from fencepost.cli.output import (
+    Json,
+    Yes,
+    command_group,
+    confirmed,
+    outcome_reported,
+    print_json,
+    print_table,
+    refuse,
+)
 from fencepost.cli.printable import counted_noun, printable
 from fencepost.client.admin.acls import Acl, AclFilter
 from fencepost.protocol.acls import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
@@ -159,7 +168,7 @@ def add(
         for kind, name in map(_resource, resource)
         for text in operation
     ]
-    with connected(bootstrap_servers, command_config) as admin:
+    with connected(bootstrap_servers, command_config) as admin, outcome_reported("the rules were created"):
         admin.create_acls(wanted)
     _warn_of_stars(wanted)
     _show(wanted, as_json=as_json)
@@ -212,7 +221,8 @@ def delete(
             if not yes:
                 _show(sorted(found), as_json=False)
             confirmed(f"Delete {counted_noun(len(found), 'rule')}?", yes=yes)
-            found = set(admin.delete_acls(wanted))
+            with outcome_reported("the rules were deleted"):
+                found = set(admin.delete_acls(wanted))
     if yes or dry_run or as_json:
         _show(sorted(found), as_json=as_json)
     sys.stderr.write(f"{counted_noun(len(found), 'rule')} {'would be ' if dry_run else ''}deleted\n")

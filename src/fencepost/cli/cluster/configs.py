@@ -9,7 +9,15 @@ import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected, pairs_of
 from fencepost.cli.names import in_utf8, named, topic_named
-from fencepost.cli.output import Json, command_group, print_json, print_table, refuse, report_done
+from fencepost.cli.output import (
+    Json,
+    command_group,
+    outcome_reported,
+    print_json,
+    print_table,
+    refuse,
+    report_done,
+)
 from fencepost.client.admin.configs import BROKER_RESOURCE, GROUP_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
 from fencepost.client.blocking import Admin
 
@@ -113,7 +121,8 @@ def alter(
             unknown = [setting for setting in unset if setting not in known]
             if unknown:
                 refuse(f"{kind.value} {name!r} has no setting {', '.join(map(repr, unknown))}; nothing was changed")
-        admin.alter_configs(name, changes, resource_type=_RESOURCES[kind])
+        with outcome_reported(f"the settings of {kind.value} {name!r} were changed"):
+            admin.alter_configs(name, changes, resource_type=_RESOURCES[kind])
     for setting, value in changes.items():
         if value is None:
             report_done(f"{setting} is back to its default", "unset", as_json=as_json, setting=setting)

@@ -27,6 +27,7 @@ from fencepost.cli.output import (
     Yes,
     command_group,
     confirmed,
+    outcome_reported,
     print_json,
     print_line,
     print_table,
@@ -326,7 +327,8 @@ def reset_offsets(
             sys.stdout.flush()
         if not dry_run:
             confirmed(f"Set {counted_noun(len(targets), 'offset')} of {group}?", yes=yes)
-            admin.alter_group_offsets(group, targets)
+            with outcome_reported(f"the offsets of {group} were set"):
+                admin.alter_group_offsets(group, targets)
     if as_json:
         print_json(
             [
@@ -417,5 +419,6 @@ def delete(
             refuse(f"there is no group {', '.join(map(repr, missing))}; nothing was deleted")
         confirmed(f"Delete {', '.join(group)}?", yes=yes)
         for name in dict.fromkeys(group):
-            admin.delete_group(name)
+            with outcome_reported(f"group {name} was deleted"):
+                admin.delete_group(name)
             report_done(f"deleted {name}", "deleted", as_json=as_json, group=name)

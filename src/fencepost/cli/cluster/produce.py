@@ -28,11 +28,13 @@ from fencepost.cli.printable import counted_noun
 from fencepost.cli.progress import paused, step
 from fencepost.client.blocking import Producer
 from fencepost.config import ProducerConfig
-from fencepost.errors import KafkaError, ProduceFailedError
+from fencepost.errors import KafkaError, KafkaTimeoutError, ProduceFailedError
 
 __all__ = ["produce"]
 
 _COUNTED: Final = 1_000  # the progress shows multiples of it
+_SOON_MS: Final = 1_000
+_UNKNOWN: Final = "it is unknown how many records were written"
 
 
 Topic = Annotated[
@@ -95,9 +97,9 @@ def produce(
             **client_settings(bootstrap_servers, command_config, kind=ProducerConfig, more=more),
         }
         described(admin, topic)
-        is_lines_of_json = as_json or source is not None
-        parser = json_parser(keep_partitions=keep_partitions) if is_lines_of_json else text_parser(key_separator)
-        with Producer.from_config(settings) as producer, stopped_by_signals() as stopped:
+        is_json = as_json or source is not None
+        parser = json_parser(keep_partitions=keep_partitions) if is_json else text_parser(key_separator)
+        with stopped_by_signals() as stopped, Producer.from_config(settings) as producer:  # sees the interrupt first
             writing = _TopicWriter(producer, topic, keep_partitions=keep_partitions)
 
             def write() -> None:
@@ -135,30 +137,44 @@ def _all_or_what_came(
     Exits with status 1 after an error. A signal's KeyboardInterrupt is handled here.
     """
     failure: Exception | None = None
-    is_done = False
+    is_stopped = is_written = is_done = False
     try:
         with _transaction(producer) if is_transaction else nullcontext():
             write()
+            is_written = True
         is_done = True
     except KeyboardInterrupt:
+        is_stopped = True
         sys.stderr.write("stopped\n")
     except (KafkaError, OSError, UnusableLine) as error:
         failure = error
     try:
-        producer.flush()
+        _flush(producer, is_stopped=is_stopped)
     except ProduceFailedError as error:
         failure = failure or error
+    except KeyboardInterrupt:
+        sys.stderr.write(f"fencepost: interrupted: {_UNKNOWN}\n")
+        raise
     # Not the writer's count: a signal may have come between a record and its count.
     written = 0 if is_transaction and not is_done else int(producer.metrics()["record_send_total"])
-    unknown = isinstance(failure, KafkaError) and failure.may_have_taken_effect
-    words = (
-        "it is unknown how many records were written"
-        if unknown
-        else f"{counted_noun(written, 'record')} written to {writing.topic}"
-    )
+    is_commit_interrupted = is_transaction and is_stopped and is_written
+    unknown = is_commit_interrupted or (isinstance(failure, KafkaError) and failure.may_have_taken_effect)
+    words = _UNKNOWN if unknown else f"{counted_noun(written, 'record')} written to {writing.topic}"
     if failure is not None:
         refuse(f"{failure}\n{words}")
     sys.stderr.write(f"{words}\n")
+
+
+def _flush(producer: Producer, *, is_stopped: bool) -> None:
+    """Wait for the brokers' answers. After a signal, say so if they do not come soon. Raises ProduceFailedError."""
+    if is_stopped:
+        try:
+            producer.flush(_SOON_MS)
+        except KafkaTimeoutError:
+            sys.stderr.write("waiting for the brokers' answers; another Ctrl-C ends that\n")
+        else:
+            return
+    producer.flush()
 
 
 @contextmanager

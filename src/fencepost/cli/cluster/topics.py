@@ -10,7 +10,17 @@ import typer
 from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected, pairs_of
 from fencepost.cli.hidden import check_visible
 from fencepost.cli.names import topic_named
-from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, report_done
+from fencepost.cli.output import (
+    Json,
+    Yes,
+    command_group,
+    confirmed,
+    outcome_reported,
+    print_json,
+    print_table,
+    refuse,
+    report_done,
+)
 from fencepost.cli.printable import counted_noun
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.blocking import Admin
@@ -166,7 +176,8 @@ def create(
     settings = pairs_of(config, "--config")
     with connected(bootstrap_servers, command_config) as admin:
         there = if_not_exists and name in admin.describe_topics([name])
-        admin.create_topic(name, partitions, replication_factor, settings, exist_ok=if_not_exists)
+        with outcome_reported(f"topic {name} was created"):
+            admin.create_topic(name, partitions, replication_factor, settings, exist_ok=if_not_exists)
     if there:
         report_done(f"{name} exists already", "nothing", as_json=as_json, topic=name)
     else:
@@ -189,7 +200,8 @@ def alter(
     """
     with connected(bootstrap_servers, command_config) as admin:
         described(admin, name)
-        admin.create_partitions(name, partitions)
+        with outcome_reported(f"{name} has {counted_noun(partitions, 'partition')}"):
+            admin.create_partitions(name, partitions)
     report_done(
         f"{name} has {counted_noun(partitions, 'partition')}",
         "grown",
@@ -221,7 +233,8 @@ def delete(
         if wanted:
             confirmed(f"Delete {', '.join(wanted)} with all records?", yes=yes)
         for name in wanted:
-            admin.delete_topic(name)
+            with outcome_reported(f"topic {name} was deleted"):
+                admin.delete_topic(name)
             report_done(f"deleted {name}", "deleted", as_json=as_json, topic=name)
         if not wanted:
             sys.stderr.write("nothing to delete\n")

@@ -20,6 +20,7 @@ from fencepost.cli.output import (
     command_group,
     confirmed,
     failures_reported,
+    outcome_reported,
     print_json,
     print_table,
     refuse,
@@ -104,7 +105,8 @@ def set_password(
     with connected(bootstrap_servers, command_config) as admin:
         if password is None:  # ask only if there is a broker to set it at
             password = _checked(_asked(user))
-        admin.alter_user_scram_credentials([ScramUpsertion(user, _SCRAM[mechanism], password, iterations)])
+        with outcome_reported(f"{user} has the new password"):
+            admin.alter_user_scram_credentials([ScramUpsertion(user, _SCRAM[mechanism], password, iterations)])
     words = f"{user} has a new password for {mechanism.value}"
     report_done(words, "set", as_json=as_json, user=user, mechanism=mechanism.value)
 
@@ -189,6 +191,7 @@ def delete(
             refuse(f"delete user {user!r}: no password is stored for that name, by any mechanism")
         confirmed(f"Delete {user}'s password for {' and '.join(each.sasl_name for each in doomed)}?", yes=yes)
         for each in doomed:  # a request may name each user only once
-            admin.alter_user_scram_credentials([ScramDeletion(user, each)])
+            with outcome_reported(f"{user}'s password for {each.sasl_name} was deleted"):
+                admin.alter_user_scram_credentials([ScramDeletion(user, each)])
             words = f"{user} has no password for {each.sasl_name} any more"
             report_done(words, "deleted", as_json=as_json, user=user, mechanism=each.sasl_name)
