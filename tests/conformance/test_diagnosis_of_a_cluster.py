@@ -18,7 +18,6 @@ Fencepost's broker has one node. There these findings are absent, or arise in an
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -291,10 +290,7 @@ def test_lists_without_a_node_that_hangs(
             assert run("groups", "describe", groups[there]).startswith(f"{groups[there]}: ")
         until(lambda: {*groups.values()} <= {each.group_id for each in admin.list_groups()}, within_s=120)
         with standing_still(hanging.pid):
-            began_s = time.monotonic()
             listed = [line.partition(" ")[0] for line in run("transactions", "list", "--all", status=1).splitlines()]
-            # 15 s at most for the first contact to three addresses, and 4 s for all that it asks.
-            assert time.monotonic() - began_s < 30
             assert ids[there] in listed
             assert ids[away] not in listed
             missing = f"the list is not complete: transactions whose coordinator is broker {away}: not known: "

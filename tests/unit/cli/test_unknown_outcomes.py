@@ -164,3 +164,16 @@ def test_an_interrupted_commit_of_produce_is_not_told_as_nothing_written(
         consumer.assign([fencepost.TopicPartition("t", 0)])
         consumer.seek_to_beginning()
         assert [record.value for record in consumer.poll(30_000)] == [b"v"]
+
+
+def test_the_list_of_transactions_asks_a_broker_that_hangs_once(
+    fencepost_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "settings").write_text("default.api.timeout.ms=1500\n")
+    fault = fencepost_broker.faults.swallow("ListTransactions", times=None)
+    servers = fencepost_broker.bootstrap_servers
+    with pytest.raises(SystemExit) as ended:
+        main(["transactions", "list", "-b", servers, "--command-config", str(tmp_path / "settings")])
+    assert ended.value.code == 1
+    assert "the list is not complete" in capsys.readouterr().err
+    assert fault.hits == 1
