@@ -40,6 +40,8 @@ class BlockingClient(Configured, Generic[C_co]):
     Calls after close raise ClosedError, calls in a forked child ForkedError. Closing it in a forked child does nothing.
     """
 
+    _warns_unclosed = True  # false for a client that belongs to an object which needs no close()
+
     def __init__(self, make: Callable[[], C_co]) -> None:
         """Create the core with `make`, which runs in the I/O thread."""
         self._io = io_thread()
@@ -58,7 +60,8 @@ class BlockingClient(Configured, Generic[C_co]):
 
     def __del__(self) -> None:
         if self._is_left():
-            warn_unclosed(self)
+            if self._warns_unclosed:
+                warn_unclosed(self)
             self._io.leave(self._core, LEAVING_MS)
 
     def _is_left(self) -> bool:

@@ -37,6 +37,7 @@ class FuturesClient(MetadataClient):
         self._events = Events(self._given, "producer")  # as librdkafka calls it
         with calling(_CLOSED):
             self._client = Admin(**self._given.config)
+        self._client._warns_unclosed = False
         self._events.begin(self._client)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="fencepost-admin")
 

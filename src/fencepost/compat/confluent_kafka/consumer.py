@@ -55,6 +55,7 @@ class Consumer(MetadataClient):
         self._events = Events(self._given, "consumer")
         with calling(_CLOSED):
             self._client = OurConsumer(**self._given.config)
+        self._client._warns_unclosed = False
         self._events.begin(self._client)
         self._hand = FetchedMessages(self._client, partition_eof=self._given.partition_eof)
         self._positions: dict[OurTopicPartition, OffsetAndMetadata] = {}  # after the last returned record

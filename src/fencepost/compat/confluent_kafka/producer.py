@@ -63,6 +63,7 @@ class Producer(MetadataClient):
         self._events = Events(self._given, "producer", self._reports.statistics)
         with calling(_CLOSED):
             self._client = OurProducer(**self._given.config)
+        self._client._warns_unclosed = False
         self._events.begin(self._client)
 
     def __len__(self) -> int:
