@@ -25,6 +25,7 @@ import pytest
 
 import fencepost
 from fencepost.client.admin.topics import NewTopic
+from fencepost.client.diagnosis.findings import Severity
 from fencepost.errors import KafkaError
 from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.conformance.conftest import ARMS
@@ -173,11 +174,11 @@ def test_the_page_covers_a_part_and_doctor_all(broker: BrokerUnderTest, capsys: 
         for sent in [producer.send(topic, b"v", partition=number) for number in range(partitions)]:
             sent.result(60)
         with page_of(broker.bootstrap_servers) as page:
-            until(lambda: "FP004" in codes_in(page))
-            (reported,) = [each for each in page.view("overview", {})["view"]["attention"] if each["code"] == "FP004"]
-            assert reported["severity"] == "note"
-            assert "transactions that hold readers back: not known: only 100 of " in reported["words"]
-            assert any('code="FP004"' in line and line.endswith(" 1") for line in page.watched_state().counts())
+            # Not by the overview, which shows the worst of the findings about all that is in the cluster.
+            until(lambda: any('code="FP004"' in line and line.endswith(" 1") for line in page.watched_state().counts()))
+            (reported,) = [each for each in page.watched_state().findings if each.code == "FP004"]
+            assert reported.severity is Severity.NOTE
+            assert "transactions that hold readers back: not known: only 100 of " in reported.words
         found = doctor(broker.bootstrap_servers, capsys, "--no-probe", "--older-than", "0")[1]
         assert not {code for code, _ in found} & {"FP004"}
         assert f"{topic}-104 (1 offsets)" in found["FP403", topic]["holds"]
@@ -218,7 +219,10 @@ def test_a_limit_that_is_reached_is_a_note(broker: BrokerUnderTest, capsys: pyte
         status, found = doctor(servers, capsys, "--no-probe", "--timeout", "60")
         note = found["FP004", "records"]
         assert note["severity"] == "note"
-        left_out = r"at 500 of \d+ positions of groups, those with the largest lag; left out: positions of .*" + group
+        # Other groups of the cluster may be left out as well, and the note names three.
+        left_out = (
+            rf"at 500 of \d+ positions of groups, those with the largest lag; left out: positions of .*({group}|more)"
+        )
         assert re.search(left_out, note["words"])
         assert note["action"] == "fencepost groups describe GROUP reads the next records of a single group"
         assert found["FP502", group]["severity"] == "warning"

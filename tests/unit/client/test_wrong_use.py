@@ -55,6 +55,7 @@ GIVEN: dict[str, Any] = {
     "list of wide pairs": [("t", 2**31)],
     "list of wide numbers": [2**31],
     "texts": {"a": "b"},
+    "texts to empty texts": {"a": ""},
     "texts to long texts": {"a": "x" * 2**15},
     "texts not in UTF-8": {"\ud800": "b"},
     "texts to numbers": {"a": 5},
@@ -74,7 +75,9 @@ GIVEN: dict[str, Any] = {
 }
 
 # annotation: what of the above it takes (of which the first stands in where another parameter is tried)
-TEXTS = "texts, texts to long texts, texts not in UTF-8"  # of which some are no texts of the protocol
+TEXTS = (
+    "texts, texts to empty texts, texts to long texts, texts not in UTF-8"  # of which some are no texts of the protocol
+)
 PAIRS, POSITIONS = "list of a pair", "pairs to numbers, pairs to wide numbers"
 TAKES: dict[str, str] = {
     "str": "text",
@@ -117,8 +120,8 @@ TAKES: dict[str, str] = {
     "Mapping[str, Any]": f"{TEXTS}, texts to numbers, texts to wide numbers",
     "Mapping[str, object] | None": f"none, {TEXTS}, texts to numbers, texts to wide numbers",
     "Mapping[str, str]": "texts",
-    "Mapping[str, str] | None": "none, texts",
-    "Mapping[str, str | None]": "texts",
+    "Mapping[str, str] | None": "none, texts, texts to empty texts",
+    "Mapping[str, MaybeEmpty | None]": "texts, texts to empty texts",
     "Mapping[K, OffsetAndMetadata | int]": POSITIONS,
     "Mapping[K, OffsetAndMetadata | int] | None": f"{POSITIONS}, none",
     "Mapping[K, offsets.TimestampOrEnd]": POSITIONS,
