@@ -89,7 +89,7 @@ def test_a_change_without_an_answer(
 ) -> None:
     words, change = words_of(api)
     capsys.readouterr()
-    fault = fencepost_broker.faults.delay_reply(api, 5.0, times=None)
+    fault = fencepost_broker.faults.swallow(api, times=None)
     thread = interrupt_after(fault) if is_interrupted else None
     with pytest.raises(SystemExit) as ended:
         main(words)
