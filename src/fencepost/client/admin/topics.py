@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 from fencepost.arguments import Int16OrMinusOne, Int32, Int32OrMinusOne, OrMinusOne
@@ -27,6 +27,8 @@ from fencepost.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+
+CREATION_VERSIONS: Final = (4, 7)  # of CreateTopics
 
 
 class NewTopic(NamedTuple):
@@ -148,16 +150,12 @@ class AdminTopics(AdminBase):
             raise UsageError("create topics: a name is given twice")
 
         def make(names: Sequence[str]) -> ct.CreateTopicsRequest:
-            return ct.CreateTopicsRequest(
-                topics=[creatable(named[name]) for name in names],
-                timeout_ms=self.cluster.server_timeout_ms(deadline_ms),
-                validate_only=validate_only,
-            )
+            return self._creation([named[name] for name in names], deadline_ms, validate_only=validate_only)
 
         def read(reply: ct.CreateTopicsResponse) -> dict[str, ItemAnswer]:
             return {topic.name: _created(topic, exist_ok=exist_ok) for topic in reply.topics}
 
-        call = ManyItems(make, (4, 7), read, lambda name: f"create topic {name!r}")
+        call = ManyItems(make, CREATION_VERSIONS, read, lambda name: f"create topic {name!r}")
         outcomes = await each_item(self.cluster, Controller(), named, call, deadline_ms)
         if not validate_only:
             totals = {
@@ -166,6 +164,14 @@ class AdminTopics(AdminBase):
             }
             await self._shown(outcomes, totals, deadline_ms)
         return outcomes
+
+    def _creation(self, topics: Iterable[NewTopic], deadline_ms: int, *, validate_only: bool) -> ct.CreateTopicsRequest:
+        """Return a request in one of CREATION_VERSIONS."""
+        return ct.CreateTopicsRequest(
+            topics=list(map(_creatable, topics)),
+            timeout_ms=self.cluster.server_timeout_ms(deadline_ms),
+            validate_only=validate_only,
+        )
 
     async def _shown(self, outcomes: Outcomes[str], totals: Mapping[str, int], deadline_ms: int) -> None:
         """Wait until all brokers show the topics. Topics that a broker does not show in time fail with the timeout."""
@@ -401,8 +407,7 @@ class AdminTopics(AdminBase):
         return await offsets.list_offsets(self.cluster, requested, isolation, self._deadline(api_timeout_ms))
 
 
-def creatable(topic: NewTopic) -> ct.CreatableTopic:
-    """Return a topic as CreateTopics has it."""
+def _creatable(topic: NewTopic) -> ct.CreatableTopic:
     assigned = [
         ct.CreatableReplicaAssignment(partition_index=number, broker_ids=list(brokers))
         for number, brokers in (topic.replica_assignments or {}).items()

@@ -13,7 +13,7 @@ from fencepost.client.admin.items import Outcomes
 from fencepost.client.admin.logs import AdminLogs
 from fencepost.client.admin.placement import AdminPlacement
 from fencepost.client.admin.share_offsets import AdminShareOffsets
-from fencepost.client.admin.topics import NewTopic, creatable
+from fencepost.client.admin.topics import CREATION_VERSIONS, NewTopic
 from fencepost.client.admin.transactions import AdminTransactions
 from fencepost.client.diagnosis.coordinator_topics import StateTopic, UncreatedTopic
 from fencepost.client.diagnosis.visibility import VisibilityCalls
@@ -21,7 +21,6 @@ from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, AnyN
 from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError, error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.codes import describe
-from fencepost.protocol.messages.create_topics import CreateTopicsRequest
 from fencepost.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from fencepost.protocol.messages.list_transactions import ListTransactionsRequest
 from fencepost.protocol.messages.metadata import MetadataRequest
@@ -146,12 +145,10 @@ class DiagnosisCalls(
         if operations is None or AclOperation.CREATE not in operations:
             return None
         deadline_ms = self._deadline(api_timeout_ms)
-        request = CreateTopicsRequest(
-            topics=[creatable(topic)], timeout_ms=self.cluster.server_timeout_ms(deadline_ms), validate_only=True
-        )
+        request = self._creation([topic], deadline_ms, validate_only=True)
         # Any broker with KRaft asks the controller. With ZooKeeper only the controller itself answers the question.
         for node in nodes:
-            (answer,) = (await self._ask_once(node, request, (4, 7), deadline_ms)).topics
+            (answer,) = (await self._ask_once(node, request, CREATION_VERSIONS, deadline_ms)).topics
             if answer.error_code in (0, E.TOPIC_ALREADY_EXISTS):
                 return ""
             if answer.error_code in (E.POLICY_VIOLATION, E.INVALID_REPLICATION_FACTOR):
