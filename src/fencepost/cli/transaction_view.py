@@ -10,9 +10,7 @@ from typing import Any, Final
 
 from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, client_settings, first_contact
 from fencepost.cli.diagnosis.cluster_snapshot import Calls, ClusterSnapshot, SnapshotCollector
-from fencepost.cli.diagnosis.examiner import CALL_SHARE
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
-from fencepost.client.diagnosis.collecting import CollectionLimits
 from fencepost.client.diagnosis.holding import OPEN_STATES, is_two_phase, partition_name
 from fencepost.errors import ConfigurationError, UnsupportedVersionError
 from fencepost.protocol.codes import describe as describe_code
@@ -187,9 +185,7 @@ class Session:
         Raises KafkaError if no broker answers.
         """
         limit_ms = self.link.config.default_api_timeout_ms
-        patience_ms = max(round(limit_ms * CALL_SHARE), 1)
-        calls = Calls(self.link.admin.cluster, limit_ms)
-        collector = SnapshotCollector(calls, self._topic, patience_ms, timeout_ms=limit_ms, bounds=CollectionLimits())
+        collector = SnapshotCollector.within(Calls(self.link.admin.cluster, limit_ms), self._topic, limit_ms)
         return self.link.io.run(collector.collect(parts))
 
 

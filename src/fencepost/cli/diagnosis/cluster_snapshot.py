@@ -22,6 +22,7 @@ from fencepost.spark.sink.decision_store import DecisionStore
 from fencepost.spark.sink.repair import WinnerState, winner_state
 
 __all__ = [
+    "CALL_SHARE",
     "MOST_PARTITIONS",
     "PAGE_BOUNDS",
     "Calls",
@@ -36,6 +37,7 @@ __all__ = [
 PAGE_BOUNDS: Final = CollectionLimits(partitions=5_000, groups=100, described=1_000, held=100, read=50)
 MOST_PARTITIONS: Final = 50  # partitions of one transaction whose producers are described
 SLOW_EVERY_MS: Final = 30_000
+CALL_SHARE: Final = 0.3  # one call's share of the time limit, so that an unanswered call leaves time for others
 SLOW_FIELDS: Final = (
     *("silent", "throttled", "log_dirs", "least_in_sync", "clock_ahead_ms", "features", "fences_by_group", "rights"),
     *("hidden", "certificates", "damaged", "uncreated", "limits_in_sync"),
@@ -101,6 +103,14 @@ class SnapshotCollector:
         self._collector = Collector(calls, patience_ms, timeout_ms=limit_ms, bounds=bounds)
         self._last: ClusterSnapshot | None = None
         self._slow_ms = 0
+
+    @classmethod
+    def within(
+        cls, calls: Calls, decision_topic: str, timeout_ms: int, bounds: CollectionLimits | None = None
+    ) -> SnapshotCollector:
+        """Create a collector for a command, whose collections take at most `timeout_ms`."""
+        patience_ms = max(round(timeout_ms * CALL_SHARE), 1)
+        return cls(calls, decision_topic, patience_ms, timeout_ms=timeout_ms, bounds=bounds or CollectionLimits())
 
     async def collect(
         self, parts: Iterable[str] = (*QUICK, *SLOW, "sinks"), progress: Callable[[str], None] = lambda _: None

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from fencepost.cli.diagnosis.certificates import certificate_ends
-from fencepost.cli.diagnosis.cluster_snapshot import Calls, ClusterSnapshot, SnapshotCollector
+from fencepost.cli.diagnosis.cluster_snapshot import CALL_SHARE, Calls, ClusterSnapshot, SnapshotCollector
 from fencepost.client.diagnosis.collecting import QUICK, SLOW, CollectionLimits
 from fencepost.client.diagnosis.diagnosing import StateAges, may_last
 from fencepost.client.net.asyncio_runtime import runtime_for
@@ -17,9 +17,8 @@ from fencepost.client.net.io_thread import io_thread
 from fencepost.config import AdminConfig
 from fencepost.process.signal_waits import pause
 
-__all__ = ["CALL_SHARE", "Examiner"]
+__all__ = ["Examiner"]
 
-CALL_SHARE: Final = 0.3  # one call's share of the time limit, so that an unanswered call leaves time for others
 MOST_HANDSHAKE_S: Final = 5.0
 
 
@@ -49,13 +48,7 @@ class Examiner:
             return Calls(Cluster(runtime_for(config), config), config.default_api_timeout_ms)
 
         self._calls = self._io.run(make())
-        self._collector = SnapshotCollector(
-            self._calls,
-            decision_topic,
-            max(round(timeout_s * 1000 * CALL_SHARE), 1),
-            timeout_ms=round(timeout_s * 1000),
-            bounds=bounds or CollectionLimits(),
-        )
+        self._collector = SnapshotCollector.within(self._calls, decision_topic, round(timeout_s * 1000), bounds)
 
     def __enter__(self) -> Self:
         return self
