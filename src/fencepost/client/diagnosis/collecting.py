@@ -19,7 +19,7 @@ from fencepost.client.diagnosis.calls import DiagnosisCalls
 from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, UncreatedTopic
 from fencepost.client.diagnosis.facts import Ends, Facts, FailureKind, UnansweredQuestion, UnreadableRecords, unknown_of
 from fencepost.client.diagnosis.group_rules import REBALANCING
-from fencepost.client.diagnosis.holding import OPEN_STATES
+from fencepost.client.diagnosis.holding import OPEN_STATES, some_of
 from fencepost.client.diagnosis.reading import damage_at
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.net.tasks import gather
@@ -407,13 +407,10 @@ class Collector:
             for position in selected:
                 del positions[position]
             groups = sorted(set(chain.from_iterable(positions.values())))
-            names = ", ".join(groups[:MOST_NAMED]) + (
-                f" and {len(groups) - MOST_NAMED} more" * (len(groups) > MOST_NAMED)
-            )
             total = len(selected) + len(positions)
             reason = (
                 f"the next records were read at {len(selected)} of {total} positions of groups, those with the largest "
-                f"lag; left out: positions of {names}"
+                f"lag; left out: positions of {some_of(groups, MOST_NAMED)}"
             )
             unknown[FailureKind.NOT_ASKED] = UnansweredQuestion("records", reason, FailureKind.NOT_ASKED)
         return {"damaged": damaged, "unknown": list(unknown.values())}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -22,6 +22,7 @@ __all__ = [
     "is_two_phase",
     "partition_name",
     "partition_words",
+    "some_of",
     "undecided_of",
 ]
 
@@ -114,7 +115,11 @@ def partition_name(partition: TopicPartition) -> str:
 
 def partition_words(partitions: Iterable[TopicPartition], most: int) -> str:
     """Return the names of at most `most` partitions, and the number of the others."""
-    names = list(map(partition_name, partitions))
+    return some_of(list(map(partition_name, partitions)), most)
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """Return at most `most` names, and the number of the others."""
     return ", ".join(names[:most]) + (f", and {len(names) - most} more" if len(names) > most else "")
 
 
