@@ -25,7 +25,7 @@ from tests.support.sink_abilities import KEEPING
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
     from playwright.sync_api import Page as Tab
 
     from fencepost.broker.embedded import Broker
@@ -96,6 +96,17 @@ def looks_at(tab: Tab, address: str) -> None:
     """Go to a view and wait for it. The view before it stays on the page until the server has answered."""
     tab.goto(address)
     until(lambda: bool(tab.evaluate("shown === address(route().view, route().query)")))
+
+
+def hold(tab: Tab, address: str) -> list[Route]:
+    """Hold the page's requests to an address; they come into the list."""
+    held: list[Route] = []
+
+    def keep(route: Route) -> None:
+        held.append(route)
+
+    tab.route(address, keep)
+    return held
 
 
 def sees_none(tab: Tab, what: str) -> None:

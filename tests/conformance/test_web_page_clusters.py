@@ -16,7 +16,7 @@ from fencepost.cli.main import main
 from fencepost.cli.ui import cluster_monitor, command
 from fencepost.cli.ui.cluster_monitor import PageCluster
 from fencepost.cli.ui.server import Page
-from tests.conformance.test_web_page import browser, looks_at, sees, sees_no_more, show
+from tests.conformance.test_web_page import browser, hold, looks_at, sees, sees_no_more, show
 from tests.conformance.test_web_page_changes import change
 from tests.support.axe import violations
 from tests.support.waiting import until
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Page as Tab
-    from playwright.sync_api import Route
 
     from fencepost.broker.embedded import Broker
 
@@ -106,17 +105,6 @@ def test_a_person_turns_from_cluster_to_cluster(
     assert tab.title() == "Topics · open · Fencepost"
     with fencepost.Admin.from_config(as_admin) as admin:
         admin.delete_topics(["of-guarded"])
-
-
-def hold(tab: Tab, address: str) -> list[Route]:
-    """Hold the page's requests to an address; they come into the list."""
-    held: list[Route] = []
-
-    def keep(route: Route) -> None:
-        held.append(route)
-
-    tab.route(address, keep)
-    return held
 
 
 def test_a_question_that_was_left_before_its_answer_does_not_come_up(

@@ -13,7 +13,7 @@ import pytest
 
 import fencepost
 from fencepost.cli.ui import browsing
-from tests.conformance.test_web_page import HTML, browser, prepare, sees, sees_no_more, sees_none, serve, show
+from tests.conformance.test_web_page import HTML, browser, hold, prepare, sees, sees_no_more, sees_none, serve, show
 from tests.support.brokers import BrokerUnderTest
 from tests.support.schema_registry import schema_registry
 
@@ -145,12 +145,7 @@ def test_a_view_that_waits_for_its_answer_is_marked(
     tab = show(address)
     sees(tab, "first", "second", "third")
     sees_none(tab, "main[aria-busy]")
-    held: list[Any] = []
-
-    def hold(request: Any) -> None:
-        held.append(request)
-
-    tab.route("**/api/messages?*key=second*", hold)
+    held = hold(tab, "**/api/messages?*key=second*")
     for key in ("second", "third"):
         tab.get_by_label("Key contains").fill(key)
         with tab.expect_request(re.compile(f"key={key}")):
