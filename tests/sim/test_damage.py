@@ -17,9 +17,10 @@ from fencepost.broker.topics import directories, repair
 from fencepost.broker.topics.cleaner import Cleaner
 from fencepost.broker.topics.internal import SHARE_GROUP_STATE as SHARES
 from fencepost.protocol.records.batch import iter_batches
+from tests.support.broker_driver import BrokerDriver
 from tests.support.damage_campaign import Campaign, Case, cases, ordered
 from tests.support.damage_cases import ROUTES, STOPS
-from tests.support.damage_world import images
+from tests.support.damage_world import CONFIG, disk_of, images, look
 
 SEED = 20261126
 SAMPLE = 120
@@ -53,6 +54,19 @@ def test_a_compacted_file_that_is_cut_between_batches_keeps_those_before(campaig
             assert campaign.run(Case("compacted", path, cut, "cut", route=route)) == []
             ran += 1
     assert ran > 10
+
+
+def test_a_missing_file_of_a_compacted_log_leaves_the_last_batch_before_it_readable(campaign: Campaign) -> None:
+    files = campaign.images["compacted"]
+    path, following = (f"keys-0/{base:020}.log" for base in (8, 16))
+    *_, (before, _), (last, _) = iter_batches(files[path])
+    assert last.base_offset > before.last_offset + 1, "it follows a gap"
+    remaining = {name: data for name, data in files.items() if name != following}
+    found = look(BrokerDriver(CONFIG, disk_of(remaining))).records
+    assert isinstance(found["keys", last.base_offset], tuple)
+    assert (
+        found["keys", last.base_offset] == look(BrokerDriver(CONFIG, disk_of(files))).records["keys", last.base_offset]
+    )
 
 
 def test_the_order_meets_each_combination_before_any_comes_again() -> None:

@@ -175,11 +175,12 @@ class BatchWalk:
         after = position + header.size_bytes
         if after >= self._size:
             # The last batch of a segment ends with the segment's last offset. If the file is cut behind this batch, the
-            # time index still knows a later batch. If instead the base offset of the last batch is damaged, no batch is
-            # missing, so the index knows none with a larger timestamp and a later offset.
+            # time index still knows a later batch. If the next file is missing, it may know this one. If instead the
+            # base offset of the last batch is damaged, no batch is missing, so the index knows neither of them.
             newest, offset = self._bounds.newest
             is_cut = header.max_timestamp < newest and header.last_offset < offset
-            return is_cut or header.last_offset + 1 in (self._bounds.end, self._bounds.synced)
+            is_known = (header.max_timestamp, header.last_offset) == (newest, offset)
+            return is_cut or is_known or header.last_offset + 1 in (self._bounds.end, self._bounds.synced)
         following = self._intact_at(after) or next((each for _, each in self._intact_batches(after + 1)), None)
         if following is not None and following.base_offset > header.last_offset:
             return True
