@@ -174,9 +174,9 @@ class BatchWalk:
         """
         after = position + header.size_bytes
         if after >= self._size:
-            # The last batch of a segment ends with the segment's last offset. If the file is cut behind this batch, the
-            # time index still knows a later batch. If the next file is missing, it may know this one. If instead the
-            # base offset of the last batch is damaged, no batch is missing, so the index knows neither of them.
+            # The last batch of a segment ends with the segment's last offset, unless something behind it is missing:
+            # the rest of its file, and then the time index has a later batch, or the next file, and then the index may
+            # have this batch. An index has neither if the base offset of this batch is damaged.
             newest, offset = self._bounds.newest
             is_cut = header.max_timestamp < newest and header.last_offset < offset
             is_known = (header.max_timestamp, header.last_offset) == (newest, offset)

@@ -99,7 +99,7 @@ def produce(
         described(admin, topic)
         is_json = as_json or source is not None
         parser = json_parser(keep_partitions=keep_partitions) if is_json else text_parser(key_separator)
-        with stopped_by_signals() as stopped, Producer.from_config(settings) as producer:  # sees the interrupt first
+        with stopped_by_signals() as stopped, Producer.from_config(settings) as producer:  # inner: it sees interrupts
             writing = _TopicWriter(producer, topic, keep_partitions=keep_partitions)
 
             def write() -> None:

@@ -192,7 +192,7 @@ function open(where, title, ...children) {
   if (!dialog().open) dialog().showModal();
 }
 
-// Has the person left a question, or asked another one, before the server has answered?
+// True if the person has left this question, or has asked another one, before the server's answer.
 const left = (mine) => mine !== questions;
 
 const tell = (where, title, words) => open(where, title, h("p", {}, words), h("div", { class: "buttons" }, h("button", { type: "button", "data-close": true }, "Close")));
