@@ -56,12 +56,15 @@ An exception for a wire code has it as `code`. Causes are chained (`__cause__`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.codes import describe, retriable
+
+_E = TypeVar("_E", bound=BaseException)
 
 _MOST_SHOWN: Final = 3  # errors of items in a message
 
@@ -98,6 +101,21 @@ def _restored(kind: type[KafkaError], args: tuple[Any, ...]) -> KafkaError:
     error = kind.__new__(kind)
     error.args = args
     return error
+
+
+def without_traceback(error: _E) -> _E:
+    """Return a copy of an error without its traceback, to keep the error for later calls or to raise a kept one.
+
+    If a kept error itself was raised, its traceback would grow with each call, and would keep the variables of the
+    callers alive.
+    """
+    if not isinstance(error, KafkaError):
+        return error.with_traceback(None)  # a class of the application may not support copies
+    copied = copy.copy(error)
+    copied.__cause__, copied.__suppress_context__ = error.__cause__, error.__suppress_context__
+    if hasattr(error, "__notes__"):
+        copied.__notes__ = list(error.__notes__)
+    return copied
 
 
 class RetriableError(KafkaError):

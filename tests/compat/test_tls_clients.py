@@ -264,8 +264,9 @@ def test_ours(world: World) -> None:
         consumer.subscribe([OPEN])
         assert next(iter(consumer)).value == b"value"
     with_tls["ssl_keystore_location"] = None
-    with pytest.raises(AuthenticationError, match="does not accept our certificate, or wants a certificate"):
-        fencepost.Admin(world.mutual, **with_tls).list_topics()
+    refused = pytest.raises(AuthenticationError, match="does not accept our certificate, or wants a certificate")
+    with fencepost.Admin(world.mutual, **with_tls) as admin, refused:
+        admin.list_topics()
 
 
 def test_our_commands(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

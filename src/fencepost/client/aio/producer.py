@@ -25,7 +25,7 @@ from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.types import RecordMetadata
 from fencepost.config import ProducerConfig
-from fencepost.errors import KafkaError, RecordRejectedError
+from fencepost.errors import KafkaError, RecordRejectedError, without_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +64,7 @@ class AsyncDelivery(tuple[Chunk, int]):
                     unhandled.release(chunk, index)
         if isinstance(outcome, KafkaError):
             unhandled.claim(chunk, index)
-            raise outcome.with_traceback(None)  # without it the traceback would grow with each call
+            raise without_traceback(outcome)
         return outcome
 
 

@@ -22,7 +22,7 @@ from fencepost.client.producer.chunks import EVERY_ROW, RECORD_OVERHEAD, Chunk, 
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import RecordMetadata
 from fencepost.config import ProducerConfig
-from fencepost.errors import KafkaError, KafkaTimeoutError, RecordRejectedError
+from fencepost.errors import KafkaError, KafkaTimeoutError, RecordRejectedError, without_traceback
 from fencepost.process.signal_waits import next_item
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Delivery(tuple[Chunk, int]):
         """
         outcome = self._wait(timeout_s)
         if isinstance(outcome, KafkaError):
-            raise outcome.with_traceback(None)  # without it the traceback would grow with each call
+            raise without_traceback(outcome)
         return outcome
 
     def exception(self, timeout_s: float | None = None) -> KafkaError | None:
@@ -95,7 +95,7 @@ class Delivery(tuple[Chunk, int]):
             KafkaTimeoutError: `timeout_s` expired. The delivery continues.
         """
         outcome = self._wait(timeout_s)
-        return outcome if isinstance(outcome, KafkaError) else None
+        return without_traceback(outcome) if isinstance(outcome, KafkaError) else None
 
     def _wait(self, timeout_s: float | None) -> RecordMetadata | KafkaError:
         if timeout_s is not None:

@@ -23,6 +23,7 @@ from fencepost.errors import (
     KafkaError,
     KafkaTimeoutError,
     error_for,
+    without_traceback,
 )
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.logs.topic_names import LONGEST_NAME, is_topic_name
@@ -168,7 +169,7 @@ class Member:
         """Record that the application is alive. Raises the error that ended the membership permanently."""
         self._last_poll_ms = self._runtime.now_ms()
         if self._fatal is not None:
-            raise self._fatal
+            raise without_traceback(self._fatal)
         self._find_missing_topics()
 
     async def settle(self, deadline_ms: int) -> bool:

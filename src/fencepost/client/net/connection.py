@@ -30,6 +30,7 @@ from fencepost.errors import (
     KafkaTimeoutError,
     ProtocolError,
     UnsupportedVersionError,
+    without_traceback,
 )
 from fencepost.protocol import codec, frame
 from fencepost.protocol.codes import ErrorCode as E
@@ -135,7 +136,7 @@ class BrokerConnection:
             if not negotiated:
                 connection.close()
         if not negotiated and connection._closed is not None:
-            raise connection._closed  # raise the reason itself, which is the cause of the other error
+            raise without_traceback(connection._closed)  # the reason itself, which is the cause of the other error
         return connection
 
     @property

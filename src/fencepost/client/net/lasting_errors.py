@@ -26,6 +26,7 @@ from fencepost.errors import (
     KafkaError,
     KafkaTimeoutError,
     UsageError,
+    without_traceback,
 )
 from fencepost.values import MutableValue
 
@@ -74,7 +75,7 @@ class LastingErrors:
         self._lasting[operation] = lasting  # the dict's order is that of the latest failures
         if len(self._lasting) > MOST:
             del self._lasting[next(iter(self._lasting))]
-        lasting.error, lasting.latest_ms = error, now_ms
+        lasting.error, lasting.latest_ms = without_traceback(error), now_ms
         lasting.times += 1
         lasted_ms = now_ms - lasting.since_ms
         message = str(error) if str(error).startswith(operation) else f"{operation}: {error}"

@@ -22,6 +22,7 @@ from fencepost.errors import (
     DisconnectedError,
     KafkaError,
     KafkaTimeoutError,
+    without_traceback,
 )
 from fencepost.values import MutableValue
 
@@ -145,7 +146,7 @@ class Links:
                 link.task = self._runtime.spawn(self._open(address, link, link.connecting))
             await link.connecting.wait(left)
             if link.connection is None and link.error is not None and link.connecting is None:
-                raise link.error
+                raise without_traceback(link.error)
 
     def _late(self, address: Address, link: Link) -> KafkaTimeoutError:
         cause = link.error or (link.connection.ended if link.connection is not None else None)

@@ -26,6 +26,7 @@ from fencepost.errors import (
     KafkaTimeoutError,
     RetriableError,
     UsageError,
+    without_traceback,
 )
 from fencepost.protocol import codec
 from fencepost.protocol.codes import ErrorCode as E
@@ -152,7 +153,7 @@ class ClientLogin:
             and self._token.is_valid_at(runtime.wall_ms())
         ):
             return self._token  # due for replacement, but still valid
-        raise failure or DisconnectedError(f"{PROVIDER}: the question was cancelled")
+        raise without_traceback(failure or DisconnectedError(f"{PROVIDER}: the question was cancelled"))
 
     async def _ask(self, runtime: Runtime, provider: sasl.TokenProvider, asking: Event) -> None:
         slow = self._slow = self._slow or SlowCalls("a client", "its logins wait for the token", runtime.now_ms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk
+from fencepost.errors import without_traceback
 
 
 class AppendedRun(NamedTuple):
@@ -31,10 +32,10 @@ def bulk_result(chunks: list[Chunk]) -> list[AppendedRun]:
     found = []
     for chunk in chunks:
         if chunk.error is not None:
-            raise chunk.error
+            raise without_traceback(chunk.error)
         for batch in chunk.batches:
             if batch.error is not None:
-                raise batch.error
+                raise without_traceback(batch.error)
             found.append(AppendedRun(batch.topic, batch.partition, batch.base_offset, batch.count))
     return found
 

@@ -34,6 +34,7 @@ from fencepost.errors import (
     TransactionAbortableError,
     TransactionCommittedError,
     UsageError,
+    without_traceback,
 )
 from fencepost.extras import require
 
@@ -115,7 +116,7 @@ class ProducerCore(ReportingCore):
         if self.closed:
             raise ClosedError("the producer is closed")
         if self.sender.fatal is not None:
-            raise self.sender.fatal.with_traceback(None)
+            raise without_traceback(self.sender.fatal)
         if self.transactions is not None:
             self.transactions.check_sending()
 
@@ -409,7 +410,7 @@ class ProducerCore(ReportingCore):
         """
         transactions = self._transactional()
         if self.sender.stopped is not None:
-            raise self.sender.stopped.with_traceback(None)
+            raise without_traceback(self.sender.stopped)
         self.unreported = UnreportedResult()
         return await self._alone(lambda: transactions.init(keep_prepared))
 

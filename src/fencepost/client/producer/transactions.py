@@ -55,6 +55,7 @@ from fencepost.errors import (
     UnsupportedVersionError,
     UsageError,
     error_for,
+    without_traceback,
 )
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.endings import Ending
@@ -150,12 +151,12 @@ class ProducerTransactions:
         self.state = step(self.state, TxnEvent.FATAL if fatal else TxnEvent.ABORTABLE)
         self._suspicious = self._suspicious or suspicious
         if before is not self.state or self.error is None:
-            self.error = error
+            self.error = without_traceback(error)
         self._sender.wake()
 
     def _advance(self, event: TxnEvent) -> None:
         if self.state is ProducerTxnState.FATAL_ERROR and self.error is not None:
-            raise self.error.with_traceback(None)  # without it the traceback would grow with each raise
+            raise without_traceback(self.error)
         self.state = step(self.state, event)
 
     # --- init ---
@@ -176,14 +177,14 @@ class ProducerTransactions:
             refusal = None if reply.error_code == 0 else await self._init_refusal(reply.error_code)
         except KafkaError as error:
             self.state = step(self.state, TxnEvent.FATAL if is_fatal(error) else TxnEvent.INIT_FAILED)
-            self.error = error
+            self.error = without_traceback(error)
             raise
         except BaseException:
             if self.state is ProducerTxnState.INITIALIZING:
                 self.state = step(self.state, TxnEvent.INIT_FAILED)  # cancelled: it may be called again
             raise
         if refusal is not None:
-            self.state, self.error = step(self.state, TxnEvent.FATAL), refusal
+            self.state, self.error = step(self.state, TxnEvent.FATAL), without_traceback(refusal)
             raise refusal
         self._start_afresh(reply.producer_id, reply.producer_epoch)
         self.implicit = self._cluster.features.get(TRANSACTION_VERSION, 0) >= 2
@@ -257,7 +258,7 @@ class ProducerTransactions:
         if self.state is ProducerTxnState.ABORTABLE_ERROR and self.error is not None:
             raise TransactionAbortableError(f"the transaction failed, abort it: {self.error}") from self.error
         if self.state is ProducerTxnState.FATAL_ERROR and self.error is not None:
-            raise self.error.with_traceback(None)
+            raise without_traceback(self.error)
         raise UsageError(f"send() needs an open transaction; the producer is in state {self.state.name}")
 
     async def prepare(self) -> PreparedTransaction:
@@ -502,7 +503,7 @@ class ProducerTransactions:
     def _raise_fatal(self) -> None:
         if self.state is ProducerTxnState.FATAL_ERROR and self.error is not None:
             self.error = with_unknown_outcome(self.error, self._commit_unanswered)
-            raise self.error.with_traceback(None)
+            raise without_traceback(self.error)
 
     async def _discard(self, deadline_ms: int | None = None) -> None:
         """Fail all records of this transaction, so that none is sent. Raises KafkaTimeoutError (`Sender.discard`)."""
@@ -577,7 +578,7 @@ class ProducerTransactions:
             except KafkaTimeoutError as error:
                 raise abortable(error) from error
         if self.state in (ProducerTxnState.ABORTABLE_ERROR, ProducerTxnState.FATAL_ERROR) and self.error is not None:
-            raise self.error.with_traceback(None)
+            raise without_traceback(self.error)
 
     async def _add_offsets(self, group: GroupMetadata) -> None:
         await self._unanswered.leave_epoch_if_late(self._leave_epoch)
