@@ -148,25 +148,26 @@ def test_who_is_not_and_why(
     assert metrics.requests == {"metadata": 1}
 
 
-@pytest.mark.parametrize("whose", ["missing", "of a stranger", "expired"])
-def test_no_api_is_answered_before_the_certificate_counts(certificates: Certificates, whose: str) -> None:
+@pytest.mark.parametrize(
+    ("whose", "alert"),
+    [("missing", "CERTIFICATE_REQUIRED"), ("of a stranger", "UNKNOWN_CA"), ("expired", "CERTIFICATE_EXPIRED")],
+)
+def test_no_api_is_answered_before_the_certificate_counts(certificates: Certificates, whose: str, alert: str) -> None:
     """In TLS 1.3 a client has its first request under way when its certificate is looked at."""
     context = certificates.context(certificates.clients[whose])
-    asked = 0
+    alerts: list[str] = []
     with Broker(certificates.settings(), users=USERS) as broker:
         host, _, port = broker.listener("MUTUAL").rpartition(":")
         for api in SERVED.values():
-            with (
-                contextlib.suppress(OSError),
-                context.wrap_socket(
-                    socket.create_connection((host, int(port)), timeout=60), server_hostname=host
-                ) as client,
-            ):
+            connection = socket.create_connection((host, int(port)), timeout=60)
+            with context.wrap_socket(connection, server_hostname=host) as client:
                 client.sendall(encode_request_frame(api.key, api.max_version, 1, "nobody", b"\0" * 64))
-                assert client.recv(1) == b""
-            asked += 1
+                with pytest.raises(ssl.SSLError) as refused:
+                    client.recv(1)
+            alerts.append(refused.value.reason)
         metrics = broker.metrics()
-    assert asked == metrics.counters["failed_handshakes"] > 60
+    assert len(alerts) > 60
+    assert [reason for reason in alerts if alert not in reason] == []
     assert not metrics.requests
 
 
