@@ -146,9 +146,8 @@ class ProducerTransactions:
         self._fail(error, suspicious)
 
     def _fail(self, error: KafkaError, suspicious: bool = False) -> None:
-        fatal = is_fatal(error)
         before = self.state
-        self.state = step(self.state, TxnEvent.FATAL if fatal else TxnEvent.ABORTABLE)
+        self.state = step(self.state, TxnEvent.FATAL if is_fatal(error) else TxnEvent.ABORTABLE)
         self._suspicious = self._suspicious or suspicious
         if before is not self.state or self.error is None:
             self.error = without_traceback(error)
