@@ -23,6 +23,7 @@ CALLED_BY_OTHERS = {
     "asyncio's protocols": ("connection_made eof_received get_buffer buffer_updated sizehint"),
     "Python, and tuples that are unpacked": "writable __getattr__",
     "typer": "get_usage finish_flink reset_offsets set_password",
+    "reprlib": "maxstring maxother",
     "ssl": "num_tickets",
     "pytest": "pytest_plugins",
     "http.server": (

@@ -15,6 +15,7 @@ import inspect
 import math
 import numbers
 import re
+import reprlib
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
@@ -56,6 +57,23 @@ def address_text(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+class _BriefRepr(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        try:
+            return super().repr_int(x, level)
+        except ValueError:  # more digits than Python writes (sys.set_int_max_str_digits)
+            return f"<int of {x.bit_length()} bits>"
+
+
+_BRIEF: Final = _BriefRepr()
+_BRIEF.maxstring = _BRIEF.maxother = 80
+
+
+def brief_repr(value: object) -> str:
+    """Return `repr(value)` for a message. "..." replaces the middle of long text, and further items of a container."""
+    return _BRIEF.repr(value)
+
+
 class ValueKind(NamedTuple):
     """A kind of value. `take(name, value)` returns the value that the call uses, for a value that `fits`, or raises."""
 
@@ -66,7 +84,7 @@ class ValueKind(NamedTuple):
     def of(self, name: str, value: Any) -> Any:
         """Return the value for the parameter `name`. Raises TypeError or ConfigurationError."""
         if not self.fits(value):
-            raise TypeError(f"{name} is {value!r:.80} ({type(value).__name__}); pass {self.expected}")
+            raise TypeError(f"{name} is {brief_repr(value)} ({type(value).__name__}); pass {self.expected}")
         return self.take(name, value)
 
 
@@ -151,9 +169,9 @@ def _whole(lowest: int = 0, what: str = "", most: int = MAX_INT64) -> ValueKind:
 
     def take(name: str, value: Any) -> Any:
         if value < lowest:
-            raise ConfigurationError(f"{name} is {value!r}; it must be at least {lowest}")
+            raise ConfigurationError(f"{name} is {brief_repr(value)}; it must be at least {lowest}")
         if value > most:
-            raise ConfigurationError(f"{name} is {value!r}; it must be at most {most}")
+            raise ConfigurationError(f"{name} is {brief_repr(value)}; it must be at most {most}")
         return value
 
     return ValueKind(f"a whole number {what}".rstrip(), fits, take)
@@ -181,7 +199,7 @@ def _number(lowest: float = 0) -> ValueKind:
 
     def take(name: str, value: Any) -> Any:
         if not math.isfinite(value) or value < lowest:
-            raise ConfigurationError(f"{name} is {value!r}; it must be finite and at least {lowest:g}")
+            raise ConfigurationError(f"{name} is {brief_repr(value)}; it must be finite and at least {lowest:g}")
         return value
 
     return ValueKind("a number", fits, take)
@@ -192,7 +210,7 @@ def _text(*, may_be_empty: bool = False) -> ValueKind:
         if not value and not may_be_empty:
             raise ConfigurationError(f"{name} is ''; it must not be empty")
         if flaw := text_flaw(value):
-            raise ConfigurationError(f"{name} is {value!r:.80}; it {flaw}")
+            raise ConfigurationError(f"{name} is {brief_repr(value)}; it {flaw}")
         return value
 
     return ValueKind("text", lambda value: isinstance(value, str), take)
@@ -212,7 +230,7 @@ def _check_path(name: str, value: Any) -> Any:
     if value == "":
         raise ConfigurationError(f"{name} is ''; it must not be empty")
     if "\0" in str(value):
-        raise ConfigurationError(f"{name} is {value!r:.80}; a path has no NUL character")
+        raise ConfigurationError(f"{name} is {brief_repr(value)}; a path has no NUL character")
     return value
 
 
@@ -253,7 +271,10 @@ def _tuple_of(items: list[ValueKind]) -> ValueKind:
 
 def _mapping_of(key: ValueKind, value: ValueKind) -> ValueKind:
     def take(name: str, given: Mapping[Any, Any]) -> dict[Any, Any]:
-        return {key.of(f"a key of {name}", item): value.of(f"{name}[{item!r}]", other) for item, other in given.items()}
+        return {
+            key.of(f"a key of {name}", item): value.of(f"{name}[{brief_repr(item)}]", other)
+            for item, other in given.items()
+        }
 
     expected = f"a mapping ({key.expected} to {value.expected})"
     return ValueKind(expected, lambda given: isinstance(given, Mapping), take)

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
-from fencepost.arguments import MAX_INT32
+from fencepost.arguments import MAX_INT32, brief_repr
 from fencepost.common_config import LEVELS, CommonConfig
 from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import spelling
@@ -308,12 +308,12 @@ def _check_assignors(strategies: Sequence[Any], group_protocol: str) -> None:
             continue
         if isinstance(given, type) or not all(callable(getattr(given, method, None)) for method in _ASSIGNOR_METHODS):
             raise ConfigurationError(
-                f"partition_assignment_strategy: {given!r:.80} is no name and no object of a class derived from "
+                f"partition_assignment_strategy: {brief_repr(given)} is no name and no object of a class derived from "
                 "fencepost.PartitionAssignor"
             )
         if group_protocol == "consumer":
             raise ConfigurationError(
-                f"partition_assignment_strategy: {given!r:.80} has no effect with group_protocol='consumer', "
+                f"partition_assignment_strategy: {brief_repr(given)} has no effect with group_protocol='consumer', "
                 "where the broker assigns; see group_remote_assignor"
             )
 
@@ -322,20 +322,25 @@ def _check_interceptors(interceptors: Sequence[Any], method: str) -> None:
     """Raise ConfigurationError for an interceptor that lacks the method."""
     for interceptor in interceptors:
         if not callable(getattr(interceptor, method, None)):
-            raise ConfigurationError(f"interceptors={interceptors!r:.80}: {interceptor!r:.80} has no method {method}")
+            raise ConfigurationError(
+                f"interceptors={brief_repr(interceptors)}: {brief_repr(interceptor)} has no method {method}"
+            )
 
 
 def _check_partitioner(partitioner: str | Callable[..., object]) -> None:
     """Raise ConfigurationError for an unknown name, or a function with the parameters of another client's."""
     if isinstance(partitioner, str):
         if partitioner not in PARTITIONERS:
-            raise ConfigurationError(f"partitioner={partitioner!r}: one of {', '.join(PARTITIONERS)}, or a function")
+            raise ConfigurationError(
+                f"partitioner={brief_repr(partitioner)}: one of {', '.join(PARTITIONERS)}, or a function"
+            )
         return
     try:
         inspect.signature(partitioner).bind("topic", b"key", b"value", 1)
     except TypeError as error:
         raise ConfigurationError(
-            f"partitioner={partitioner!r:.80}: it is called with (topic, key, value, number of partitions): {error}"
+            f"partitioner={brief_repr(partitioner)}: it is called with (topic, key, value, number of partitions): "
+            f"{error}"
         ) from None
     except ValueError:
         return  # a function without a readable signature

@@ -13,7 +13,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, NamedTuple, Never, TypeVar, dataclass_transform, get_args, get_origin
 
-from fencepost.arguments import MAX_INT64, text_flaw
+from fencepost.arguments import MAX_INT64, brief_repr, text_flaw
 from fencepost.errors import ConfigurationError
 
 __all__ = [
@@ -84,7 +84,7 @@ class SettingRow(NamedTuple):
         except ValueError as error:
             raise ConfigurationError(f"{name}={shown(name, value, self)}: {error}") from error
         if self.choices and converted not in self.choices:
-            raise ConfigurationError(f"{name}={value!r}: one of {', '.join(map(str, self.choices))}")
+            raise ConfigurationError(f"{name}={brief_repr(value)}: one of {', '.join(map(str, self.choices))}")
         return converted
 
     def check(self, name: str, value: Any) -> None:
@@ -182,7 +182,7 @@ def shown(name: str, value: object, of: SettingRow | None) -> str:
         of: The setting's row; None: it is another client's and has no row. The name then tells whether it is secret.
     """
     secret = of.secret if of is not None else any(word in name for word in _SECRETS)
-    return "..." if secret else f"{value!r:.80}"
+    return "..." if secret else brief_repr(value)
 
 
 def typed(value: Any, hint: Any) -> Any:
@@ -221,13 +221,13 @@ def _as(arm: Any, value: Any) -> Any:
             return items
     if callable(value) if kind is Callable else kind in {str, ssl.SSLContext} and isinstance(value, kind):
         return value
-    raise ValueError(f"no {kind}: {value!r}")
+    raise ValueError(f"no {kind}: {brief_repr(value)}")
 
 
 def number_in(text: str, kind: type[Number] = int) -> Number:
     """Return the number in a text. Raises ValueError, also for 1_000, which Python reads and other clients refuse."""
     if "_" in text:
-        raise ValueError(f"{text!r} is not a number")
+        raise ValueError(f"{brief_repr(text)} is not a number")
     return kind(text)
 
 
@@ -241,5 +241,7 @@ def _servers(value: Any) -> str | tuple[str, ...]:
         )
     given = value if isinstance(value, str) else tuple(value) if isinstance(value, Sequence) else ()
     if isinstance(value, bytes) or not given or not all(isinstance(server, str) for server in given):
-        raise ConfigurationError(f'bootstrap_servers={value!r:.80}: "host:port,host:port", or a list of "host:port"')
+        raise ConfigurationError(
+            f'bootstrap_servers={brief_repr(value)}: "host:port,host:port", or a list of "host:port"'
+        )
     return given

@@ -83,7 +83,7 @@ BELOW: dict[str, frozenset[str]] = {
         }
     ),
     "schemas": frozenset({"client", "errors"}),
-    "compat": frozenset({"client", "common_config", "config", "errors", "extras", "protocol", "setting"}),
+    "compat": frozenset({"arguments", "client", "common_config", "config", "errors", "extras", "protocol", "setting"}),
     "spark": frozenset(
         {
             "arguments",
@@ -133,6 +133,7 @@ BELOW: dict[str, frozenset[str]] = {
             "lab.torture",
             "lab.benchmark",
             "lab.demo",
+            "arguments",
             "cli",
             "spark",
             "client",

@@ -16,7 +16,7 @@ from typing import Annotated, Final
 
 import typer
 
-from fencepost.arguments import did_you_mean
+from fencepost.arguments import brief_repr, did_you_mean
 from fencepost.cli.names import in_utf8, named, topic_named
 from fencepost.cli.output import failures_reported, refuse
 from fencepost.cli.printable import printable
@@ -238,7 +238,7 @@ def pairs_of(texts: Sequence[str] | None, option: str, form: str = "NAME=VALUE")
     for text in texts or ():
         name, separator, value = text.partition("=")
         if not separator or not name.strip() or (form != "NAME=VALUE" and not value.strip()):
-            raise typer.BadParameter(f"{text!r} is not {form}", param_hint=option)
+            raise typer.BadParameter(f"{brief_repr(text)} is not {form}", param_hint=option)
         if name.strip() in pairs:
             raise typer.BadParameter(f"{name.strip()!r:.80} is given twice", param_hint=option)
         pairs[in_utf8(name.strip())] = in_utf8(value.strip())

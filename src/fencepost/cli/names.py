@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import typer
 
-from fencepost.arguments import text_flaw
+from fencepost.arguments import brief_repr, text_flaw
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import ConfigurationError
 from fencepost.protocol.logs.topic_names import LONGEST_NAME, is_topic_name
@@ -26,7 +26,7 @@ def in_utf8(given: Given) -> Given:
     """Return the text, which may be empty. Raises BadParameter if a Kafka request cannot contain it."""
     for text in _texts(given):
         if flaw := text_flaw(text):
-            raise typer.BadParameter(f"{text!r:.80} {flaw}")
+            raise typer.BadParameter(f"{brief_repr(text)} {flaw}")
     return given
 
 
@@ -47,7 +47,7 @@ def topic_named(given: Given) -> Given:
     for text in _texts(named(given)):
         if not is_topic_name(text):
             raise typer.BadParameter(
-                f"{text!r:.80} cannot be a topic's name: at most {LONGEST_NAME} of a-z, A-Z, 0-9, '.', '_', '-'; "
+                f"{brief_repr(text)} cannot be a topic's name: at most {LONGEST_NAME} of a-z, A-Z, 0-9, '.', '_', '-'; "
                 "not '.' or '..'"
             )
     return given

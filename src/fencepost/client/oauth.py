@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from fencepost.arguments import is_loopback
+from fencepost.arguments import brief_repr, is_loopback
 from fencepost.client.client_assertions import ASSERTION_TYPE, assertion_source
 from fencepost.client.outages import is_refusal
 from fencepost.client.sasl import OAuthToken
@@ -132,7 +132,7 @@ def token_in(where: str, text: bytes, extensions: Mapping[str, str], *, lifetime
     ):
         lifetime_s = int(lifetime_s)
     if type(lifetime_s) not in (int, float) or not 0 <= lifetime_s <= _LONGEST_LIFE_S:  # JSON has 1e999, and true
-        raise OSError(f"{where}: expires_in is {lifetime_s!r:.40}, which is no number of seconds")
+        raise OSError(f"{where}: expires_in is {brief_repr(lifetime_s)}, which is no number of seconds")
     return OAuthToken(value, int((time.time() + lifetime_s) * 1000), extensions)
 
 

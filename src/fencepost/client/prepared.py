@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from fencepost.arguments import WHOLE_INT16, WHOLE_NUMBER, checked
+from fencepost.arguments import WHOLE_INT16, WHOLE_NUMBER, brief_repr, checked
 from fencepost.errors import (
     ConfigurationError,
     PreparedTransactionLostError,
@@ -45,7 +45,7 @@ class PreparedTransaction:
         """Parse the text form. Raises ConfigurationError for other text."""
         found = _TEXT.fullmatch(text)
         if found is None:
-            raise ConfigurationError(f"a prepared transaction is written producer_id:epoch, not {text!r}")
+            raise ConfigurationError(f"a prepared transaction is written producer_id:epoch, not {brief_repr(text)}")
         return cls(int(found[1]), int(found[2]))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from fencepost.arguments import address_text
+from fencepost.arguments import address_text, brief_repr
 from fencepost.client.outages import is_refusal
 from fencepost.client.sasl import Conversation
 from fencepost.errors import ConfigurationError
@@ -192,5 +192,5 @@ def _ascii(host: str) -> str:
     except UnicodeError:
         name = ""
     if not re.fullmatch(r"[A-Za-z0-9._:%-]{1,255}", name):
-        raise ProxyRefused(f"{host!r:.80} cannot be the name of a host")
+        raise ProxyRefused(f"{brief_repr(host)} cannot be the name of a host")
     return name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -137,7 +138,7 @@ def with_topic_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings with those that confluent-kafka nests in `default.topic.config`. Raises TypeError."""
     nested = settings.get("default_topic_config")
     if nested is not None and not isinstance(nested, Mapping):
-        raise TypeError(f"default_topic_config={nested!r:.80}: must be a dict of settings")
+        raise TypeError(f"default_topic_config={reprlib.repr(nested)}: must be a dict of settings")
     if "default_topic_config" not in settings:
         return settings
     others = {name: value for name, value in settings.items() if name != "default_topic_config"}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from fencepost.arguments import nearest
+from fencepost.arguments import brief_repr, nearest
 from fencepost.common_config import own_name
 from fencepost.config import CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.config_providers import PROVIDERS
@@ -141,7 +141,7 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     """Return an option with the value true or false. Raises ConfigurationError for any other value."""
     text = options.get(name.lower(), "true" if default else "false").strip().lower()
     if text not in ("true", "false"):
-        raise ConfigurationError(f"option {name}={text!r}: true or false")
+        raise ConfigurationError(f"option {name}={brief_repr(text)}: true or false")
     return text == "true"
 
 
@@ -156,7 +156,7 @@ def whole(options: Mapping[str, str], name: str, lowest: int, most: int = MOST_O
     try:
         number = number_in(text)
     except ValueError as error:
-        raise ConfigurationError(f"option {name}={text!r}: a whole number") from error
+        raise ConfigurationError(f"option {name}={brief_repr(text)}: a whole number") from error
     if not lowest <= number <= most:
         raise ConfigurationError(f"option {name}={number}: from {lowest} to {most}")
     return number
@@ -180,10 +180,10 @@ def milliseconds(options: Mapping[str, str], name: str, default: int, lowest: in
         return default
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _UNITS_MS:
-        raise ConfigurationError(f"option {name}={text!r}: a time such as 500ms, 30s, 15m, 1h or 1d")
+        raise ConfigurationError(f"option {name}={brief_repr(text)}: a time such as 500ms, 30s, 15m, 1h or 1d")
     found = int(int(match[1]) * _UNITS_MS[match[2]])
     if found < lowest:
-        raise ConfigurationError(f"option {name}={text!r}: at least {lowest} ms")
+        raise ConfigurationError(f"option {name}={brief_repr(text)}: at least {lowest} ms")
     return found
 
 
@@ -206,7 +206,7 @@ def guarantee_of(text: str) -> Guarantee:
         return Guarantee(text.strip().lower())
     except ValueError as error:
         choices = " or ".join(guarantee.value for guarantee in Guarantee)
-        raise ConfigurationError(f"option require.guarantee={text!r}: {choices}") from error
+        raise ConfigurationError(f"option require.guarantee={brief_repr(text)}: {choices}") from error
 
 
 def same_of(text: str) -> plan_steps.SameBatch:
@@ -215,7 +215,7 @@ def same_of(text: str) -> plan_steps.SameBatch:
         return plan_steps.SameBatch(text.strip().lower())
     except ValueError as error:
         choices = ", ".join(way.value for way in plan_steps.SameBatch)
-        raise ConfigurationError(f"option same.batch={text!r}: one of {choices}") from error
+        raise ConfigurationError(f"option same.batch={brief_repr(text)}: one of {choices}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,7 +270,7 @@ def wrong_uses(name: str, function: Callable[..., Any], takes: dict[str, str] = 
 
 def shown(value: Any) -> Iterator[str]:
     """Yield the forms in which an error may show a value: itself, its type, or its wrong part."""
-    yield repr(value)[:40]
+    yield repr(value)[:30]
     yield "=...: "  # of what is secret
     yield type(value).__name__
     if isinstance(value, (list, tuple, dict)):

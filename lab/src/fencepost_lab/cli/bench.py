@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fencepost.arguments import brief_repr
 from fencepost.cli.cluster_settings import CommandConfig, Servers, client_settings, connected
 from fencepost.cli.output import Json, failures_reported, print_json, refuse, stopped_by_signals
 from fencepost.cli.progress import step
@@ -25,7 +26,7 @@ __all__ = ["bench"]
 
 def _compression(name: str) -> str:
     if name not in CODECS:
-        raise typer.BadParameter(f"{name!r:.80} is not one of {', '.join(CODECS)}")
+        raise typer.BadParameter(f"{brief_repr(name)} is not one of {', '.join(CODECS)}")
     return name
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fencepost.arguments import HIGHEST_PORT, address_text
+from fencepost.arguments import HIGHEST_PORT, address_text, brief_repr
 from fencepost.broker.security.mechanisms import OAUTHBEARER, PLAIN
 from fencepost.broker.security.tls import TlsSettings, tls_of
 from fencepost.broker.settings.sasl import BEARER_MODULE, JWKS_URL
@@ -243,5 +243,5 @@ def _address(text: str, key: str, name: str | None = None) -> tuple[str, str, in
     """Return (name, host, port) of NAME://HOST:PORT; the name is optional if `name` is given."""
     match = _TEXT.fullmatch(text)
     if match is None or not (match[1] or name):
-        raise InvalidSetting(f"{key}: {text!r} is not NAME://HOST:PORT")
+        raise InvalidSetting(f"{key}: {brief_repr(text)} is not NAME://HOST:PORT")
     return (match[1] or name or "").upper(), match[2] if match[2] is not None else match[3], int(match[4])

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from fencepost.arguments import MAX_INT32 as _I32
+from fencepost.arguments import brief_repr
 from fencepost.broker.settings.setting import InvalidSetting, Kind, Setting
 
 __all__ = [
@@ -88,7 +89,7 @@ def duration_ms(text: str) -> int:
     match = _ISO_8601.fullmatch(text.strip())
     parts = {name: value for name, value in match.groupdict().items() if value} if match else {}
     if not parts:
-        raise InvalidSetting(f"{text!r} is not an ISO 8601 duration")
+        raise InvalidSetting(f"{brief_repr(text)} is not an ISO 8601 duration")
     return round(sum(float(value) * _UNITS_MS[name] for name, value in parts.items()))
 
 

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fencepost.arguments import HIGHEST_PORT, address_text, is_utf8
+from fencepost.arguments import HIGHEST_PORT, address_text, brief_repr, is_utf8
 from fencepost.broker.disk.directory_checks import DirectoryGone, DirectoryInUse, check_system
 from fencepost.broker.disk.system_files import raise_descriptor_limit
 from fencepost.broker.disk.two_copies import UnusableDirectory
@@ -117,13 +117,13 @@ def _text(text: str) -> str:
 def _fsync(text: str) -> str:
     choices = BROKER_SETTINGS["fsync"].choices
     if text not in choices:
-        raise ArgumentTypeError(f"{text!r:.80} is not one of {', '.join(choices)}")
+        raise ArgumentTypeError(f"{brief_repr(text)} is not one of {', '.join(choices)}")
     return text
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > HIGHEST_PORT:
-        raise ArgumentTypeError(f"{text!r} is not a port from 0 to {HIGHEST_PORT}")
+        raise ArgumentTypeError(f"{brief_repr(text)} is not a port from 0 to {HIGHEST_PORT}")
     return int(text)
 
 
@@ -392,7 +392,7 @@ def _address(option: str, text: str) -> tuple[str, int]:
     """Parse HOST:PORT, with brackets around an IPv6 address. Raises _UnusableArgument."""
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > HIGHEST_PORT:
-        raise _UnusableArgument(f"{option}: {text!r} is not HOST:PORT with a port from 0 to {HIGHEST_PORT}")
+        raise _UnusableArgument(f"{option}: {brief_repr(text)} is not HOST:PORT with a port from 0 to {HIGHEST_PORT}")
     return host.strip("[]"), int(port)
 
 
@@ -425,6 +425,6 @@ def _pairs(texts: list[str]) -> dict[str, str]:
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator:
-            raise _UnusableArgument(f"--config: {text!r} is not NAME=VALUE")
+            raise _UnusableArgument(f"--config: {brief_repr(text)} is not NAME=VALUE")
         pairs[key.strip()] = value.strip()
     return pairs

@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from fencepost.arguments import brief_repr
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
 from fencepost.cli.names import in_utf8, named
 from fencepost.cli.output import (
@@ -63,7 +64,7 @@ def _principal(given: str | None) -> str | None:
     """Return a principal as KIND:NAME. Raises BadParameter."""
     named(given)
     if given is not None and not re.fullmatch(r"[^:]+:.+", given, re.DOTALL):
-        raise typer.BadParameter(f"{given!r:.80} is not a principal KIND:NAME, such as User:alice")
+        raise typer.BadParameter(f"{brief_repr(given)} is not a principal KIND:NAME, such as User:alice")
     return given
 
 
@@ -71,7 +72,7 @@ def _read(kind: type[E], text: str, option: str) -> E:
     """Return an enumeration's member by name. Raises BadParameter."""
     name = text.upper().replace("-", "_")
     if name not in kind.__members__ or name == "ANY":
-        raise typer.BadParameter(f"{text!r:.80}: one of {_words(kind)}", param_hint=option)
+        raise typer.BadParameter(f"{brief_repr(text)}: one of {_words(kind)}", param_hint=option)
     return kind[name]
 
 
@@ -82,7 +83,7 @@ def _resource(text: str) -> tuple[ResourceType, str]:
     if found is ResourceType.CLUSTER:
         name = name or CLUSTER_NAME
     if not name:
-        raise typer.BadParameter(f"{text!r} names no {kind}: KIND:NAME", param_hint="--resource")
+        raise typer.BadParameter(f"{brief_repr(text)} names no {kind}: KIND:NAME", param_hint="--resource")
     return found, in_utf8(name)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from fencepost.arguments import brief_repr
 from fencepost.cli.cluster.positions import POSITIONS, Offset, Position, position_of
 from fencepost.cli.cluster_settings import (
     PATIENCE,
@@ -73,7 +74,7 @@ def _states(given: list[str] | None) -> list[str] | None:
     """Validate state names, because brokers silently find no group in an unknown state. Raises BadParameter."""
     for text in given or ():
         if text.lower() not in map(str.lower, STATES):
-            raise typer.BadParameter(f"{text!r:.80}: one of {', '.join(STATES)}")
+            raise typer.BadParameter(f"{brief_repr(text)}: one of {', '.join(STATES)}")
     return given
 
 
@@ -356,7 +357,7 @@ def _chosen(text: str) -> tuple[str, list[int] | None]:
     try:
         return name, [int(number) for number in numbers.split(",")]
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r:.80} is not TOPIC or TOPIC:0,1,2", param_hint="--topic") from error
+        raise typer.BadParameter(f"{brief_repr(text)} is not TOPIC or TOPIC:0,1,2", param_hint="--topic") from error
 
 
 def _chosen_partitions(admin: Admin, chosen: Sequence[tuple[str, list[int] | None]]) -> list[TopicPartition]:

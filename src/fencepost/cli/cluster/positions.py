@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import typer
 
+from fencepost.arguments import brief_repr
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 
 __all__ = ["POSITIONS", "Offset", "Point", "Position", "position_of"]
@@ -41,7 +42,7 @@ def position_of(text: str, option: str) -> Position:
     try:
         timestamp = round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
-        raise typer.BadParameter(f"{text!r} is none of {POSITIONS}", param_hint=option) from error
+        raise typer.BadParameter(f"{brief_repr(text)} is none of {POSITIONS}", param_hint=option) from error
     if timestamp < 0:  # Kafka reads -1 as the end, -2 as the beginning
-        raise typer.BadParameter(f"{text!r} is a time before 1970", param_hint=option)
+        raise typer.BadParameter(f"{brief_repr(text)} is a time before 1970", param_hint=option)
     return Point(timestamp)

@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any, Final, TypeVar
 
+from fencepost.arguments import brief_repr
 from fencepost.cli.printable import counted_noun
 from fencepost.cli.ui.web import HttpRefusal
 from fencepost.client.admin.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
@@ -63,7 +64,7 @@ def _whole(wanted: ChangeFields, name: str, default: int | None = None) -> int:
     if not text and default is not None:
         return default
     if not (text.isascii() and text.removeprefix("-").isdecimal() and len(text) < 19):
-        raise HttpRefusal(400, f"{name} {text!r} is not a whole number")
+        raise HttpRefusal(400, f"{name} {brief_repr(text)} is not a whole number")
     return int(text)
 
 
@@ -81,7 +82,7 @@ def _lines(wanted: ChangeFields, name: str) -> list[tuple[str, str]]:
 def _member(wanted: ChangeFields, name: str, kind: type[E]) -> E:
     text = _text(wanted, name).upper().replace("-", "_")
     if text not in kind.__members__:
-        raise HttpRefusal(400, f"{name} {text!r} is none of {', '.join(kind.__members__)}")
+        raise HttpRefusal(400, f"{name} {brief_repr(text)} is none of {', '.join(kind.__members__)}")
     return kind[text]
 
 
@@ -276,7 +277,7 @@ def _set_quota(wanted: ChangeFields) -> PageChange:
     try:
         value = float(text) if text else None
     except ValueError as error:
-        raise HttpRefusal(400, f"value {text!r} is not a number") from error
+        raise HttpRefusal(400, f"value {brief_repr(text)} is not a number") from error
 
     def run(clients: Clients) -> str:
         with clients.admin() as admin:

@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from fencepost.arguments import brief_repr
 from fencepost.cli.ui.web import HttpRefusal
 from fencepost.client.records import Record
 from fencepost.client.types import TopicPartition
@@ -155,13 +156,13 @@ def query_of(parameters: Mapping[str, str]) -> Query:
 
 def _number(text: str, name: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise HttpRefusal(400, f"{name} {text!r} is not a number from 0 on")
+        raise HttpRefusal(400, f"{name} {brief_repr(text)} is not a number from 0 on")
     return int(text)
 
 
 def _choice(text: str, options: Sequence[str], name: str) -> str:
     if text not in options:
-        raise HttpRefusal(400, f"{name} {text!r} is none of {', '.join(options)}")
+        raise HttpRefusal(400, f"{name} {brief_repr(text)} is none of {', '.join(options)}")
     return text
 
 
@@ -171,13 +172,17 @@ def _time(text: str) -> int:
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
-        raise HttpRefusal(400, f"{text!r} is no time such as 2026-01-31T12:00 or milliseconds since 1970") from error
+        raise HttpRefusal(
+            400, f"{brief_repr(text)} is no time such as 2026-01-31T12:00 or milliseconds since 1970"
+        ) from error
 
 
 def _test(text: str) -> JsonTest:
     parts = _PATH.fullmatch(text)
     if parts is None:
-        raise HttpRefusal(400, f"JSON path {text!r} is not of the form customer.id = 7 or items[0].name != pen")
+        raise HttpRefusal(
+            400, f"JSON path {brief_repr(text)} is not of the form customer.id = 7 or items[0].name != pen"
+        )
     steps: list[str | int] = []
     at = 0
     while at < len(parts["path"]):

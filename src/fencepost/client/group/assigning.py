@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from fencepost.arguments import brief_repr
 from fencepost.client.calling import SLOW_PROVIDER_MS, SlowCalls
 from fencepost.client.group.assignors import Members, assignors_of
 from fencepost.client.net.runtime import Runtime
@@ -134,7 +135,7 @@ def checked_assignments(members: Members, partitions: Mapping[str, int], returne
         if member not in members:
             raise ValueError(f"{member!r} is no member of the group, whose members are {', '.join(members)}")
         if not isinstance(assignment, Assignment):
-            raise ValueError(f"{member!r} gets {assignment!r:.80} instead of an Assignment")
+            raise ValueError(f"{member!r} gets {brief_repr(assignment)} instead of an Assignment")
         if assignment.user_data is not None and not isinstance(assignment.user_data, bytes):
             raise ValueError(f"the user data of {member!r} is {type(assignment.user_data).__name__} instead of bytes")
         topic_partitions = [_checked(member, each) for each in assignment.partitions]
@@ -154,7 +155,7 @@ def checked_assignments(members: Members, partitions: Mapping[str, int], returne
 def _checked(member: str, given: object) -> TopicPartition:
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str) and isinstance(given[1], int):
         return TopicPartition(*given)
-    raise ValueError(f"{member!r} gets {given!r:.80}, which is no (topic, partition)")
+    raise ValueError(f"{member!r} gets {brief_repr(given)}, which is no (topic, partition)")
 
 
 def _shown(partition: TopicPartition) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from fencepost.arguments import brief_repr
 from fencepost.client.group.assignors_sticky import assign_sticky
 from fencepost.client.group.assignors_wire import (
     decode_cooperative_data,
@@ -164,7 +165,7 @@ def assignors_of(strategies: Iterable[str | PartitionAssignor]) -> list[Partitio
         name: object = getattr(strategy, "name", None)
         if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= MOST_STRING_BYTES:
             raise ConfigurationError(
-                f"partition_assignment_strategy: {strategy!r:.80} has the name {name!r:.80}; "
+                f"partition_assignment_strategy: {brief_repr(strategy)} has the name {brief_repr(name)}; "
                 f"it must be text of 1 to {MOST_STRING_BYTES} bytes"
             )
         if name in (other.name for other in found):

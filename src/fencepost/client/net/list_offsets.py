@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, NamedTuple, Self
 
-from fencepost.arguments import MAX_INT64, Between
+from fencepost.arguments import MAX_INT64, Between, brief_repr
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.lasting_errors import LastingErrors
@@ -51,7 +51,8 @@ class OffsetReset(NamedTuple):
         found = _DURATION.fullmatch(text.removeprefix(BY_DURATION)) if text.startswith(BY_DURATION) else None
         if found is None or not any(found.groups()):
             raise ConfigurationError(
-                f"auto_offset_reset={text!r}: one of earliest, latest, none, by_duration:<ISO 8601 duration, like PT1H>"
+                f"auto_offset_reset={brief_repr(text)}: one of earliest, latest, none, "
+                "by_duration:<ISO 8601 duration, like PT1H>"
             )
         parts = zip(found.groups(), _UNITS_MS, strict=True)
         return cls("by_duration", round(sum(float(part) * unit for part, unit in parts if part)))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
-from fencepost.arguments import address_text
+from fencepost.arguments import address_text, brief_repr
 from fencepost.errors import ConfigurationError
 from fencepost.values import MutableValue
 
@@ -69,19 +69,24 @@ def parse_bootstrap(servers: str | Iterable[str]) -> tuple[Address, ...]:
             continue
         if "://" in item:
             raise ConfigurationError(
-                f"bootstrap address {item!r}: HOST:PORT, without anything in front; security_protocol says the rest"
+                f"bootstrap address {brief_repr(item)}: HOST:PORT, without anything in front; security_protocol says "
+                "the rest"
             )
         if not item.isprintable() or " " in item:
-            raise ConfigurationError(f"bootstrap address {item!r}: a host name has no spaces or control characters")
+            raise ConfigurationError(
+                f"bootstrap address {brief_repr(item)}: a host name has no spaces or control characters"
+            )
         host, colon, port = item.rpartition(":")
         if not colon or item.endswith("]"):
             host, port = item, "9092"
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         elif ":" in host:
-            raise ConfigurationError(f"bootstrap address {item!r}: an IPv6 address needs brackets, [::1]:9092")
+            raise ConfigurationError(
+                f"bootstrap address {brief_repr(item)}: an IPv6 address needs brackets, [::1]:9092"
+            )
         if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-            raise ConfigurationError(f"bootstrap address {item!r}: {port!r} is not a port")
+            raise ConfigurationError(f"bootstrap address {brief_repr(item)}: {port!r} is not a port")
         addresses.append((host, int(port)))
     if not addresses:
         raise ConfigurationError("bootstrap_servers is empty")

@@ -29,6 +29,7 @@ from fencepost.arguments import (
     WHOLE_INT32,
     WHOLE_NUMBER,
     ValueKind,
+    brief_repr,
     is_utf8,
     kind_of,
 )
@@ -339,7 +340,7 @@ def _checked_topic(topic: object) -> str:
 def _check_encodable(text: str, operation: str) -> None:
     """Reject text that cannot be encoded in UTF-8. Otherwise all records of its chunk would fail."""
     if not is_utf8(text):
-        raise RecordRejectedError(f"{operation} cannot be written in UTF-8: {text!r:.80}")
+        raise RecordRejectedError(f"{operation} cannot be written in UTF-8: {brief_repr(text)}")
 
 
 def _checked_extras(
@@ -373,7 +374,7 @@ def _checked_headers(headers: Headers) -> tuple[list[Header], int]:
     size = 0
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise TypeError(f'headers are [("name", b"value"), ...] or a dict of these, not with {pair!r:.80}')
+            raise TypeError(f'headers are [("name", b"value"), ...] or a dict of these, not with {brief_repr(pair)}')
         name, value = pair
         _check_encodable(name, "a header's name")
         data = None if value is None else _as_bytes(value, f"header {name!r}")

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from itertools import chain
 from typing import Any, Final
 
+from fencepost.arguments import brief_repr
 from fencepost.client.admin.configs import ConfigChange, ConfigOperation
 from fencepost.client.admin.configs import ConfigResource as OurResource
 from fencepost.client.admin.elections import ElectionType as OurElection
@@ -224,7 +225,7 @@ class AdminClient(SecurityCalls):
         client, limit_ms = self._open(), limit_of(request_timeout)
         for each in (*(states or ()), *(types or ())):
             if not isinstance(each, (ConsumerGroupState, ConsumerGroupType)):
-                raise TypeError(f"states and types have members of their enumerations, not {each!r:.80}")
+                raise TypeError(f"states and types have members of their enumerations, not {brief_repr(each)}")
         wanted_states = [results.STATE_NAMES[state] for state in states or ()]
         wanted_types = [kind.name.lower() for kind in types or ()]
 

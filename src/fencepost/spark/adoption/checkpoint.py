@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from fencepost.arguments import brief_repr
 from fencepost.protocol.json_text import parse_json
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
 
@@ -152,7 +153,7 @@ def _query_id(files: Mapping[str, bytes]) -> str:
     except (ValueError, KeyError, TypeError) as error:
         raise AdoptionRefusedError(f"the file 'metadata' does not tell the query's id: {_flaw(error)}") from error
     if not isinstance(found, str) or not found:
-        _refuse(f"the file 'metadata' has {found!r} as the query's id")
+        _refuse(f"the file 'metadata' has {brief_repr(found)} as the query's id")
     return str(found)
 
 
@@ -226,7 +227,7 @@ def _entry(files: Mapping[str, bytes], number: int) -> tuple[dict[str, Any], lis
 def _moment(facts: Mapping[str, Any], number: int) -> int:
     found = facts.get("batchTimestampMs")
     if not isinstance(found, int) or isinstance(found, bool) or found <= 0:
-        _refuse(f"offsets/{number} does not say when the batch was planned (batchTimestampMs is {found!r})")
+        _refuse(f"offsets/{number} does not say when the batch was planned (batchTimestampMs is {brief_repr(found)})")
     return int(str(found))
 
 
@@ -265,7 +266,7 @@ def _offsets(line: str) -> dict[str, dict[int, int]] | None:
 
 def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is not an offset")
+        raise TypeError(f"{brief_repr(value)} is not an offset")
     return value
 
 

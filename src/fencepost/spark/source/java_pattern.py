@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+from fencepost.arguments import brief_repr
 from fencepost.errors import ConfigurationError
 
 __all__ = ["java_pattern"]
@@ -79,7 +80,7 @@ def java_pattern(text: str, option: str) -> re.Pattern[str]:
     try:
         return re.compile(translation.whole(), re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ConfigurationError(f"option {option}={text!r} is not supported: {error}") from error
+        raise ConfigurationError(f"option {option}={brief_repr(text)} is not supported: {error}") from error
 
 
 class _Translation:

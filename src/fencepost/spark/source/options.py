@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fencepost.arguments import nearest
+from fencepost.arguments import brief_repr, nearest
 from fencepost.client.types import TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import ConfigurationError
@@ -200,7 +200,7 @@ def _check_way(way: str, wanted: str) -> None:
 def _strategy(options: Mapping[str, str]) -> str:
     text = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if text not in ("error", "latest"):
-        raise ConfigurationError(f"option startingOffsetsByTimestampStrategy={text!r}: error or latest")
+        raise ConfigurationError(f"option startingOffsetsByTimestampStrategy={brief_repr(text)}: error or latest")
     return text
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
+from fencepost.arguments import brief_repr
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ConfigurationError
 from fencepost.protocol.json_text import parse_json
@@ -112,8 +113,9 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
             raise ValueError("an offset below 0")
     except (ValueError, AttributeError, TypeError) as error:
         raise ConfigurationError(
-            f'{offsets!r:.200} are not offsets of this source, which have the form {{"topic":{{"0":5}}}}: the files in '
-            "the checkpoint's folder offsets are damaged, or another source wrote them. Restore the checkpoint"
+            f'{brief_repr(offsets)} are not offsets of this source, which have the form {{"topic":{{"0":5}}}}: '
+            "the files in the checkpoint's folder offsets are damaged, or another source wrote them. Restore the "
+            "checkpoint"
         ) from error
     return found
 
@@ -238,7 +240,7 @@ def assigned(text: str) -> set[TopicPartition]:
         value: Any = parse_json(text)
         found = {TopicPartition(str(topic), _whole(number)) for topic, numbers in value.items() for number in numbers}
     except (ValueError, AttributeError, TypeError) as error:
-        raise ConfigurationError(f'option assign={text!r}: {{"topic":[0,1]}}') from error
+        raise ConfigurationError(f'option assign={brief_repr(text)}: {{"topic":[0,1]}}') from error
     if not found:
         raise ConfigurationError("option assign names no partition")
     return found
@@ -289,7 +291,9 @@ def _parsed(text: str, option: str) -> Offsets:
             for partition, at in parts.items()
         }
     except (ValueError, AttributeError, TypeError) as error:
-        raise ConfigurationError(f'option {option}={text!r}: earliest, latest or {{"topic":{{"0":5}}}}') from error
+        raise ConfigurationError(
+            f'option {option}={brief_repr(text)}: earliest, latest or {{"topic":{{"0":5}}}}'
+        ) from error
 
 
 def _partition(name: str) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from fencepost.arguments import brief_repr
 from fencepost.common_config import own_name
 from fencepost.compat.confluent_kafka.base.errors import KafkaException, error_of, local_error
 from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
@@ -83,7 +84,7 @@ def given(role: type[CommonConfig], arguments: tuple[Any, ...], keywords: Mappin
     settings = {**(arguments[0] if arguments else {}), **keywords}
     for name in settings:
         if not isinstance(name, str):
-            raise local_error("_INVALID_ARG", f"the name of a setting is a str, not {name!r:.80}")
+            raise local_error("_INVALID_ARG", f"the name of a setting is a str, not {brief_repr(name)}")
     nested = settings.pop("default.topic.config", None)
     settings |= nested or {}  # as in librdkafka, these settings take precedence
     found = {str(name).replace(".", "_"): (name, value) for name, value in settings.items()}
@@ -137,7 +138,7 @@ class _RemainingSettings:
         try:
             converted: T = typed(value, kind)
         except ValueError as error:
-            raise ConfigurationError(f"{given_name}={value!r:.80}: {error}") from error
+            raise ConfigurationError(f"{given_name}={brief_repr(value)}: {error}") from error
         return converted
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, Final
 
+from fencepost.arguments import brief_repr
 from fencepost.client.types import OffsetAndMetadata
 from fencepost.client.types import TopicPartition as OurTopicPartition
 from fencepost.compat.confluent_kafka.base.errors import KafkaError, local_error
@@ -363,7 +364,7 @@ def header_pairs(headers: Mapping[str, Any] | HeaderList | None) -> list[tuple[s
 
 def _header(pair: Any) -> tuple[str, bytes | None]:
     if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
-        raise TypeError(f"a header is a tuple of a name and a value, not {pair!r:.80}")
+        raise TypeError(f"a header is a tuple of a name and a value, not {brief_repr(pair)}")
     return pair[0], as_bytes("header value", pair[1])
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from fencepost.arguments import brief_repr
 from fencepost.broker.coordinator.group.base.deadlines import DeadlineKind
 from fencepost.broker.coordinator.group.base.kind import GroupKind, KindContext, RecordedKind, refuse
 from fencepost.broker.coordinator.group.base.member_states import MemberState
@@ -367,5 +368,5 @@ def _assignors(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     unknown = [name for name in names if name not in ASSIGNORS]
     if unknown or not names:
-        raise InvalidSetting(f"group.consumer.assignors: {text!r}; known are {', '.join(ASSIGNORS)}")
+        raise InvalidSetting(f"group.consumer.assignors: {brief_repr(text)}; known are {', '.join(ASSIGNORS)}")
     return names
