@@ -350,6 +350,7 @@ class Cluster:
 
         Raises:
             KafkaTimeoutError: Time is up. Its cause is `error`. If `instead` is given, that is raised.
+            ClosedError: The client was closed meanwhile.
         """
         wait = retry.backoff_ms(
             tries,
@@ -359,10 +360,10 @@ class Cluster:
         )
         left = deadline_ms - self.runtime.now_ms()
         if left >= 2 * LEAST_PATIENCE_MS:
-            await self.runtime.sleep_ms(min(wait, left / 2))
+            await self.links.pause(min(wait, left / 2))
             return
         # A request without time for a response is useless, and the broker may still execute it.
-        await self.runtime.sleep_ms(max(left, 0))
+        await self.links.pause(max(left, 0))
         if instead is not None:
             raise instead
         reason = f"; the last error: {retry.first_cause(error)}" if error is not None else ""
@@ -557,7 +558,7 @@ class Cluster:
                     last_error = error
                 if error.code == E.CONCURRENT_TRANSACTIONS and attempt == 0:
                     # The brokers usually finish writing the markers in a moment.
-                    await self.runtime.sleep_ms(MARKERS_PAUSE_MS)
+                    await self.links.pause(MARKERS_PAUSE_MS)
                 else:
                     await self._before_next(attempt, deadline_ms, operation, error, last_error, target)
                 attempt += 1

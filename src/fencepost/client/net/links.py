@@ -79,7 +79,7 @@ class Links:
         self.traffic: CountersByLabel[Address, NodeTraffic] = CountersByLabel(NodeTraffic, "node", "node_id")
         self._created = 0  # connections
         self.connected: Callable[[BrokerConnection], object] | None = None  # gets each new connection
-        self._closed = False
+        self._closed = runtime.event()
 
     def __len__(self) -> int:
         """Return the number of links that were requested."""
@@ -97,12 +97,21 @@ class Links:
     def close(self) -> None:
         """Close permanently. Requests in flight fail with DisconnectedError, later requests with ClosedError."""
         self._lasting_errors.end()
-        self._closed = True
+        self._closed.set()
         for link in self._links.values():
             if link.connection is not None:
                 link.connection.close()
             if link.task is not None:
                 link.task.cancel()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise ClosedError("the client is closed")
+
+    async def pause(self, ms: float) -> None:
+        """Wait before another attempt. Raises ClosedError as soon as the client is closed."""
+        await self._closed.wait(ms)
+        self._check_open()
 
     def link(self, address: Address, lane: str = "") -> Link:
         return self._links.setdefault((address, lane), Link())
@@ -129,8 +138,7 @@ class Links:
         """
         link = self.link(address, lane)
         while True:
-            if self._closed:
-                raise ClosedError("the client is closed")
+            self._check_open()
             usable = self._usable(link)
             if usable is not None:
                 return usable
@@ -140,7 +148,7 @@ class Links:
             if link.connecting is None:
                 wait = link.not_before_ms - self._runtime.now_ms()
                 if wait > 0:
-                    await self._runtime.sleep_ms(min(wait, left))
+                    await self.pause(min(wait, left))
                     continue
                 link.connecting = self._runtime.event()
                 link.task = self._runtime.spawn(self._open(address, link, link.connecting))
@@ -231,7 +239,7 @@ class Links:
             self._lasting_errors.succeeded(ALL)
         except KafkaError as error:
             link.connection, link.error = None, error
-            if not self._closed:
+            if not self._closed.is_set():
                 self._lasting_errors.record(operation, error)
                 self._failed(address, error)
             link.failures += 1
@@ -248,7 +256,7 @@ class Links:
         finally:
             link.connecting = link.task = None
             ended.set()
-        if self._closed and link.connection is not None:
+        if self._closed.is_set() and link.connection is not None:
             link.connection.close()
 
     def _failed(self, address: Address, error: KafkaError) -> None:

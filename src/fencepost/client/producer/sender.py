@@ -11,6 +11,7 @@ The producer id stays the same, so a broker refuses the expired batch if it arri
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -371,7 +372,8 @@ class Sender:
                     except KafkaError as error:
                         if self.stopped is None:
                             self._cluster.lasting_errors.record(name, error)
-                            await self._runtime.sleep_ms(self._config.retry_backoff_max_ms)
+                            with contextlib.suppress(ClosedError):
+                                await self._cluster.links.pause(self._config.retry_backoff_max_ms)
             finally:
                 self._busy.discard(name)
                 self._wake.set()
