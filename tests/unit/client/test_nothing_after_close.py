@@ -1,4 +1,4 @@
-"""After close() a client does nothing more: no call and no task waits."""
+"""After close() a client does nothing more: no call and no task waits, and no iterator returns a record."""
 
 from __future__ import annotations
 
@@ -86,3 +86,39 @@ def test_a_call_of_another_thread_ends_with_the_client(caplog: pytest.LogCapture
         client.close()
         with pytest.raises(ClosedError):
             waiting.result(60)
+
+
+def some_records(broker: fencepost.Broker, topic: str) -> None:
+    with fencepost.Producer(broker.bootstrap_servers) as sender:
+        for number in range(10):
+            sender.send(topic, b"%d" % number)
+
+
+def test_an_iterator_ends(fencepost_broker: fencepost.Broker, fencepost_topic: str) -> None:
+    """Records after the committed position would be read again by the next consumer."""
+    some_records(fencepost_broker, fencepost_topic)
+    settings: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "enable_auto_commit": True}
+    client = fencepost.Consumer(fencepost_broker.bootstrap_servers, **settings)
+    client.assign([(fencepost_topic, 0)])
+    iterator = iter(client)
+    read = [next(iterator).offset, next(client).offset]
+    client.close()
+    assert [*read, *(record.offset for record in iterator)] == [0, 1]
+    assert list(client) == []
+    with fencepost.Admin(fencepost_broker.bootstrap_servers) as asked:
+        assert asked.group_offsets("g")[fencepost.TopicPartition(fencepost_topic, 0)].offset == 2
+
+
+def test_an_asyncio_iterator_ends(fencepost_broker: fencepost.Broker, fencepost_topic: str) -> None:
+    some_records(fencepost_broker, fencepost_topic)
+
+    async def run() -> list[int]:
+        client = fencepost.AsyncConsumer(fencepost_broker.bootstrap_servers, auto_offset_reset="earliest")
+        await client.assign([(fencepost_topic, 0)])
+        read = []
+        async for record in client:
+            read.append(record.offset)
+            await client.close()
+        return read
+
+    assert asyncio.run(run()) == [0]

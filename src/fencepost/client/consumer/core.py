@@ -576,6 +576,7 @@ class ConsumerCore(ConsumerQueries):
             raise_first(self._failures)
         finally:
             self.closed = True
+            self._reading.drop(list(self._reading.states))  # an iterator ends, because later records are not committed
             self.poll_ends.close()  # also a poll around this call, which a callback or a signal handler makes
             await self._disconnect(self._deadline(None))
 
