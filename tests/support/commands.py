@@ -11,20 +11,22 @@ from fencepost.cli.main import main
 
 
 class Commands:
-    """Runs commands against one cluster. `error` is what the last one wrote to standard error."""
+    """Runs commands against one cluster. `error` is the standard error of the last one, `status` its exit status."""
 
     def __init__(self, bootstrap_servers: str, capsys: pytest.CaptureFixture[str], *more: str) -> None:
         """`more`: words that every command gets."""
         self._always = ("-b", bootstrap_servers, *more)
         self._capsys = capsys
         self.error = ""
+        self.status: object = None
 
-    def __call__(self, *words: str, status: int = 0) -> str:
-        """Run a command and return its output. Fails unless it ends with `status`."""
+    def __call__(self, *words: str, status: int | None = 0) -> str:
+        """Run a command and return its output. Fails unless it ends with `status`; None: with any."""
         with pytest.raises(SystemExit) as ended:
             main([*words, *self._always])
         printed, self.error = self._capsys.readouterr()
-        assert ended.value.code == status, f"{words}\n{printed}\n{self.error}"
+        self.status = ended.value.code
+        assert status in (self.status, None), f"{words}\n{printed}\n{self.error}"
         return printed
 
     def json(self, *words: str) -> Any:
