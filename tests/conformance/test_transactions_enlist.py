@@ -12,6 +12,19 @@ from tests.support.raw_client import Producer, RawClient
 from tests.support.txn_requests import add_offsets, add_partition, add_partitions, batched, commit_offsets, producers
 
 
+NOT_ADDED = {ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE}
+
+
+def is_told(broker: BrokerUnderTest, code: int, expected: int) -> bool:
+    """Return true for the expected code, and on Apache Kafka for either code of what was not added.
+
+    Tests of other processes use the same node of Kafka. It asks the coordinator about the transactions of several
+    requests together, and chooses between the two codes for all of them by the version of the first request
+    (AddPartitionsToTxnManager).
+    """
+    return code == expected or (not broker.is_ours and {code, expected} == NOT_ADDED)
+
+
 def begun(broker: BrokerUnderTest, client: RawClient) -> tuple[str, str, Producer]:
     name = broker.name("txn")
     return client.create_topic(broker.name("t"), partitions=2), name, client.start_producer(name)
@@ -30,7 +43,7 @@ def test_a_batch_whose_partition_was_not_added(
         answer = client.produce(topic, [b"x"], transactional_id=name, producer=me, sequence=0, version=version)
     else:
         answer = by_id(client, topic, name, me)
-    assert answer.error_code == expected
+    assert is_told(broker, answer.error_code, expected)
     state = client.describe_transaction(name).transaction_state
     assert state == ("Empty" if expected else "Ongoing")
     assert client.end_offset(topic) == (0 if expected else 1)
@@ -111,7 +124,7 @@ def test_offsets_whose_group_was_not_added(
     broker: BrokerUnderTest, client: RawClient, version: int, expected: int
 ) -> None:
     topic, name, me = begun(broker, client)
-    assert commit_offsets(client, name, me, broker.name("g"), topic, version=version) == expected
+    assert is_told(broker, commit_offsets(client, name, me, broker.name("g"), topic, version=version), expected)
     assert client.describe_transaction(name).transaction_state == ("Empty" if expected else "Ongoing")
 
 
@@ -138,7 +151,7 @@ def test_a_first_batch_behind_one_of_an_older_request(broker: BrokerUnderTest, c
     """Kafka remembers of a refused batch that its request could not enlist, and then takes any sequence (K72)."""
     topic, name, me = begun(broker, client)
     older = client.produce(topic, [b"x"], transactional_id=name, producer=me, sequence=4, version=11)
-    assert older.error_code == ErrorCode.TRANSACTION_ABORTABLE
+    assert is_told(broker, older.error_code, ErrorCode.TRANSACTION_ABORTABLE)
     newer = client.produce(topic, [b"x"], transactional_id=name, producer=me, sequence=4)
     assert newer.error_code == (ErrorCode.UNKNOWN_PRODUCER_ID if broker.is_ours else ErrorCode.NONE)
 
