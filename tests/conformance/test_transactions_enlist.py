@@ -11,7 +11,6 @@ from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Producer, RawClient
 from tests.support.txn_requests import add_offsets, add_partition, add_partitions, batched, commit_offsets, producers
 
-
 NOT_ADDED = {ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import urllib.request
@@ -16,6 +17,7 @@ from fencepost.cli.main import main
 from fencepost.cli.ui import cluster_monitor, command
 from fencepost.cli.ui.cluster_monitor import PageCluster
 from fencepost.cli.ui.server import Page
+from fencepost.protocol.codes import ErrorCode
 from tests.conformance.test_web_page import browser, hold, looks_at, sees, sees_no_more, show
 from tests.conformance.test_web_page_changes import change
 from tests.support.axe import violations
@@ -105,6 +107,51 @@ def test_a_person_turns_from_cluster_to_cluster(
     assert tab.title() == "Topics · open · Fencepost"
     with fencepost.Admin.from_config(as_admin) as admin:
         admin.delete_topics(["of-guarded"])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_note_does_not_look_like_an_alarm(show: Callable[..., Tab], scheme: str) -> None:
+    """The note: the page describes the transactions in 100 partitions, and one is open in more."""
+    partitions = 105
+    with fencepost.Broker() as noted, fencepost.Broker() as failing:
+        failing.faults.fail("ListGroups", ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
+        clusters = [
+            PageCluster({"bootstrap.servers": noted.bootstrap_servers}, "noted"),
+            PageCluster({"bootstrap.servers": failing.bootstrap_servers}, "failing"),
+        ]
+        with (
+            contextlib.closing(Page(clusters, every_s=0.2)) as page,
+            fencepost.Admin(noted.bootstrap_servers) as admin,
+            fencepost.Producer(noted.bootstrap_servers, transactional_id="wide") as producer,
+        ):
+            admin.create_topic("wide", partitions)
+            producer.init_transactions()
+            producer.begin_transaction()
+            for sent in [producer.send("wide", b"v", partition=number) for number in range(partitions)]:
+                sent.result(60)
+            tab = show(
+                page.address, viewport={"width": 420, "height": 800}, color_scheme=scheme, reduced_motion="reduce"
+            )
+            root = tab.url.partition("#")[0]
+            sees(tab, "1 note", "1 question without an answer")
+            alarm = colour(tab, "1 question without an answer")
+            assert colour(tab, "1 note") != alarm
+            assert violations(tab) == []
+            for name, code, severity in (("failing", "FP002", "unknown"), ("noted", "FP004", "note")):
+                looks_at(tab, f"{root}#/overview?cluster={name}")
+                sees(tab, "To do:", severity, where=".attention")
+                sees(tab, "not all is known", where="#notices")
+                assert (colour(tab, code) == alarm) == (name == "failing")
+                edge = tab.locator(".notice").first.evaluate("(each) => getComputedStyle(each).borderLeftColor")
+                assert (edge == alarm) == (name == "failing")
+                assert violations(tab) == []
+            producer.abort_transaction()
+
+
+def colour(tab: Tab, text: str) -> str:
+    """Return the colour of the text in the main part of the page."""
+    found: str = tab.locator("main").get_by_text(text, exact=True).evaluate("(each) => getComputedStyle(each).color")
+    return found
 
 
 def test_a_question_that_was_left_before_its_answer_does_not_come_up(

@@ -16,6 +16,7 @@ from fencepost.client.admin.quotas import QuotaEntity
 from fencepost.client.admin.scram import ScramCredential
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
+from fencepost.client.diagnosis.cluster_rules import unanswered_finding
 from fencepost.client.diagnosis.findings import ObjectKind
 from fencepost.client.diagnosis.group_rules import lags_of
 from fencepost.client.diagnosis.holding import OPEN_STATES, Cause, HeldBack, is_two_phase, partition_name
@@ -527,6 +528,7 @@ def envelope(watch: ClusterWatch, now_ms: int) -> Document:
         "seen_ms": None if snapshot is None else snapshot.at_ms,
         "away": watch.away,
         "problems": [
-            {"part": each.name, "reason": each.reason} for each in (() if snapshot is None else snapshot.unknown)
+            {"part": each.name, "reason": each.reason, "severity": unanswered_finding(each).severity.value}
+            for each in (() if snapshot is None else snapshot.unknown)
         ],
     }

@@ -134,8 +134,8 @@ function showClusters(here, answer) {
 }
 
 function show(here, answer) {
-  const notices = answer.problems.map(({ part, reason }) => notice(`${part}: not all is known.`, reason));
-  if (aboutHere().locked) notices.push(notice("This page only looks.", "For changes, open the address with a token that `fencepost ui` has printed."));
+  const notices = answer.problems.map(({ part, reason, severity }) => notice(`${part}: not all is known.`, reason, heat(severity)));
+  if (aboutHere().locked) notices.push(notice("This page only looks.", "For changes, open the address with a token that `fencepost ui` has printed.", ""));
   if (answer.away !== null) {
     const last = answer.seen_ms === null ? "" : `What is shown is from ${clock(answer.seen_ms)}. `;
     notices.unshift(notice("The cluster is away; asking again.", last + answer.away));
@@ -153,7 +153,7 @@ function failed(here, error) {
   if (address(here.view, here.query) !== shown) draw(here, [h("h1", {}, here.query.name || "")]);
 }
 
-const notice = (title, words) => h("p", { class: "notice" }, h("b", {}, title), ` ${words}`);
+const notice = (title, words, look = "hot") => h("p", { class: `notice ${look}`.trim() }, h("b", {}, title), ` ${words}`);
 const say = (notices) => morphChildren(element("notices"), notices);
 
 function pulse(live, words) {

@@ -160,9 +160,13 @@ const owner = ({ kind, sink, words }) => (kind === "sink" ? link("sink", { name:
 const transactionLink = (id) => link("transaction", { name: id }, id);
 const topicLink = (name) => link("topic", { name }, name);
 
+// A note says what was left out. It is no alarm.
+const heat = (severity) => (severity === "note" ? "" : "hot");
+const codeTag = ({ code, severity }) => h("span", { class: `tag ${heat(severity)}`.trim(), title: severity }, code);
+
 function findings(view) {
   return view.findings.map((each) =>
-    h("p", {}, h("span", { class: "tag hot", title: each.severity }, each.code), ` ${each.words}.`, each.action && h("span", { class: "quiet" }, ` To do: ${each.action}`)));
+    h("p", {}, codeTag(each), ` ${each.words}.`, each.action && h("span", { class: "quiet" }, ` To do: ${each.action}`)));
 }
 
 // --- views ---
@@ -174,7 +178,8 @@ function clusterState(row) {
   if (row.findings === null) return h("span", { class: "quiet" }, "looking …");
   const counts = Object.entries(SEVERITIES).filter(([severity]) => row.findings[severity]);
   if (!counts.length) return "no findings";
-  return h("span", { class: "hot" }, counts.map(([severity, word]) => plural(row.findings[severity], word)).join(", "));
+  return counts.map(([severity, word], place) =>
+    [place ? ", " : "", h("span", { class: heat(severity) || null }, plural(row.findings[severity], word))]);
 }
 
 const VIEWS = {
@@ -214,10 +219,10 @@ const VIEWS = {
       view.attention.length
         ? h("ul", { class: "attention" }, view.attention.map((each) =>
             h("li", { "data-key": `${each.code} ${each.kind} ${each.name}` },
-              each.kind === "more" ? h("span") : h("span", { class: "tag hot", title: each.severity }, each.code),
+              each.kind === "more" ? h("span") : codeTag(each),
               h("span", { class: "mono" }, each.link ? link(each.link, { name: each.target }, each.name) : each.name),
-              h("span", { class: "quiet" }, each.since_ms ? lasting(now - each.since_ms) : ""),
-              each.words && h("span", { class: "words" }, each.words, each.action && h("span", { class: "quiet" }, ` To do: ${each.action}`)))))
+              h("span", { class: "quiet" }, [each.severity, each.since_ms && lasting(now - each.since_ms)].filter(Boolean).join(", ")),
+              each.words && h("span", { class: "words" }, `${each.words}.`, each.action && h("span", { class: "quiet" }, ` To do: ${each.action}`)))))
         : h("p", { class: "quiet" }, "No findings."),
       h("h2", {}, "Brokers"),
       table(
