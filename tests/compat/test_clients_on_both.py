@@ -17,6 +17,7 @@ from fencepost.broker.topics.replaced import Replacement
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.differential.arms import SETTINGS, Arm
 from tests.support.differential.with_clients import Compared, compared, python_clients
+from tests.support.differential.workloads import ADMINS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -43,6 +44,7 @@ def arms(broker: Broker) -> Iterator[Arms]:
         Arm("kafka", kafka) as theirs,
     ):
         yield ours, theirs
+        ADMINS.clear()
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from tests.support.differential.readers import (
 )
 from tests.support.raw_client import RawClient
 
-__all__ = ["NEWEST", "WORKLOADS", "Client", "Seen", "Workload"]
+__all__ = ["ADMINS", "NEWEST", "WORKLOADS", "Client", "Seen", "Workload"]
 
 PATIENCE_S = 60.0
 PAUSE_S = 1.0
@@ -359,14 +359,15 @@ def _newest_of_librdkafka(servers: str, topic: str) -> int:
     return int(answer.result(PATIENCE_S).offset)
 
 
-_admins: dict[str, AdminClient] = {}
+ADMINS: Final[dict[str, AdminClient]] = {}
+"""A client for each broker: a client of its own for each question would measure its start. Clear it before the brokers
+end, because the clients would come to the next broker that gets the port."""
 
 
 def _admin(servers: str) -> AdminClient:
-    """One for each broker: a client of its own for each question would measure its start."""
-    if servers not in _admins:
-        _admins[servers] = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    return _admins[servers]
+    if servers not in ADMINS:
+        ADMINS[servers] = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    return ADMINS[servers]
 
 
 def _newest_of_ours(servers: str, topic: str) -> int:
