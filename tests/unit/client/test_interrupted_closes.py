@@ -58,7 +58,7 @@ def test_nothing_runs_any_more(broker: fencepost.Broker, face: str) -> None:
             client.poll(50)
         return client
 
-    before = tasks()  # of clients that other files keep open
+    before, registered = tasks(), set(io_thread()._open)  # of clients that other files keep open
     client = connected()
     assert tasks() - before
     client.close()
@@ -67,6 +67,7 @@ def test_nothing_runs_any_more(broker: fencepost.Broker, face: str) -> None:
             break
     assert at > 20
     until(lambda: not tasks() - before, within_s=20)
+    until(lambda: not set(io_thread()._open) - registered, within_s=20)
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer", "share"])

@@ -112,15 +112,19 @@ class BlockingClient(Configured, Generic[C_co]):
 
         If a signal handler interrupts this thread, the I/O thread closes the core in the background.
         """
+
+        async def close_and_forget() -> None:
+            await close()
+            self._io.forget(self._core)  # here, where no signal handler can interrupt it
+
         try:
             self._ending = threading.get_ident()
-            self._io.call(close)
+            self._io.call(close_and_forget)
+            self._closed = True
         except BaseException:
             self._closed = True
             self._io.leave(self._core, LEAVING_MS)  # has no effect if the core is closed
             raise
-        self._closed = True
-        self._io.forget(self._core)
 
     @checked
     def set_sasl_credentials(self, username: str, password: str) -> None:
