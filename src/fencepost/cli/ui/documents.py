@@ -523,12 +523,7 @@ VIEWS: Final[Mapping[str, Callable[[ClusterWatch, Query], Document]]] = {
 def envelope(watch: ClusterWatch, now_ms: int) -> Document:
     """Return the part of an answer that all views have."""
     snapshot = watch.snapshot
-    return {
-        "now_ms": now_ms,
-        "seen_ms": None if snapshot is None else snapshot.at_ms,
-        "away": watch.away,
-        "problems": [
-            {"part": each.name, "reason": each.reason, "severity": unanswered_finding(each).severity.value}
-            for each in (() if snapshot is None else snapshot.unknown)
-        ],
-    }
+    unknown = [] if snapshot is None else [(each, unanswered_finding(each)) for each in snapshot.unknown]
+    problems = [{"part": each.name, "reason": each.reason, "severity": found.severity.value} for each, found in unknown]
+    seen_ms = None if snapshot is None else snapshot.at_ms
+    return {"now_ms": now_ms, "seen_ms": seen_ms, "away": watch.away, "problems": problems}

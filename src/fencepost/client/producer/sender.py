@@ -11,11 +11,10 @@ The producer id stays the same, so a broker refuses the expired batch if it arri
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -372,7 +371,7 @@ class Sender:
                     except KafkaError as error:
                         if self.stopped is None:
                             self._cluster.lasting_errors.record(name, error)
-                            with contextlib.suppress(ClosedError):
+                            with suppress(ClosedError):
                                 await self._cluster.links.pause(self._config.retry_backoff_max_ms)
             finally:
                 self._busy.discard(name)
