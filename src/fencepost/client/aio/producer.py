@@ -6,10 +6,10 @@ Create and use it in the same loop. Calls from another loop raise UsageError.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager, AsyncContextDecorator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import fencepost.client.aio as clients  # loads the consumer when a call names it
 from fencepost.arguments import Int32, Milliseconds, checked
@@ -18,17 +18,19 @@ from fencepost.client.coding import Parts, listed, serializers
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.turn import TRANSACTION
+from fencepost.client.net.turn import TRANSACTION, Hold
 from fencepost.client.producer.arrow_results import AppendedRun, bulk_result, bulk_text, release_undone
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
 from fencepost.client.producer.core import ProducerCore
-from fencepost.client.producer.transaction_block import TransactionBlock
+from fencepost.client.producer.transaction_block import ENTERED_TWICE, TransactionBlock
 from fencepost.client.types import RecordMetadata
 from fencepost.config import ProducerConfig
-from fencepost.errors import KafkaError, RecordRejectedError, without_traceback
+from fencepost.errors import KafkaError, RecordRejectedError, UsageError, without_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+P = TypeVar("P", bound="AsyncProducer")
 
 
 class AsyncDelivery(tuple[Chunk, int]):
@@ -98,6 +100,43 @@ class AsyncBulkDelivery:
                 chunk.unwatch(something.set)
             release_undone(self._chunks)
         return bulk_result(self._chunks)
+
+
+class AsyncTransaction(AsyncContextDecorator, AbstractAsyncContextManager[P], Generic[P]):
+    """Begins a transaction, then commits or aborts it."""
+
+    def __init__(self, producer: P, consumer: clients.AsyncConsumer | None) -> None:
+        self._producer = producer
+        self._consumer = None if consumer is None else consumer.core
+        self._hold: Hold | None = None
+        self._block: TransactionBlock | None = None  # the block, until it has ended
+
+    async def __aenter__(self) -> P:
+        core = self._producer._here()
+        if self._block is not None:
+            raise UsageError(ENTERED_TWICE)
+        self._hold = None if self._consumer is None else self._consumer.turn.take(TRANSACTION)
+        self._block = TransactionBlock(core, self._consumer)
+        try:
+            await self._block.__aenter__()
+        except BaseException:
+            self._release()
+            raise
+        return self._producer
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if self._block is not None:
+                await self._block.__aexit__(kind, error, traceback)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._block = None
+        if self._hold is not None:
+            self._hold.ended = True
 
 
 def _run_now(function: Callable[[], object]) -> object:
@@ -173,17 +212,9 @@ class AsyncProducer(AsyncClient[ProducerCore]):
     complete_transaction = in_loop(ProducerCore.complete_transaction)
 
     @checked
-    @contextlib.asynccontextmanager
-    async def transaction(self, consumer: clients.AsyncConsumer | None = None) -> AsyncIterator[Self]:
+    def transaction(self, consumer: clients.AsyncConsumer | None = None) -> AsyncTransaction[Self]:
         """Run a block in a transaction like Producer.transaction."""
-        core = self._here()
-        hold = None if consumer is None else consumer.core.turn.take(TRANSACTION)
-        try:
-            async with TransactionBlock(core, None if consumer is None else consumer.core):
-                yield self
-        finally:
-            if hold is not None:
-                hold.ended = True
+        return AsyncTransaction(self, consumer)
 
     def metrics(self) -> dict[str, float]:
         """Return counters and gauges by Kafka's names in snake_case (see client.metrics)."""

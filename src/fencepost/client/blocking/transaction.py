@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from fencepost.client.net.io_thread import IoThread
 from fencepost.client.net.turn import TRANSACTION, Hold
 from fencepost.client.producer.core import ProducerCore
-from fencepost.client.producer.transaction_block import TransactionBlock
-from fencepost.errors import KafkaError
+from fencepost.client.producer.transaction_block import ENTERED_TWICE, TransactionBlock
+from fencepost.errors import KafkaError, UsageError
 
 if TYPE_CHECKING:
     from fencepost.client.consumer.core import ConsumerCore
@@ -49,6 +49,8 @@ class BlockingTransaction(ContextDecorator, AbstractContextManager[P], Generic[P
 
     def __enter__(self) -> P:
         self._check()
+        if self._block is not None:
+            raise UsageError(ENTERED_TWICE)
         try:
             if self._consumer is not None:
                 self._hold = self._consumer.turn.take(TRANSACTION)

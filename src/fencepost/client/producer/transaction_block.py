@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
+from typing import Final
 
 from fencepost.client.producer.background_abort import TransactionalConsumer
 from fencepost.client.producer.core import ProducerCore
@@ -24,6 +25,8 @@ from fencepost.errors import (
 )
 
 log = logging.getLogger("fencepost.client.producer")
+
+ENTERED_TWICE: Final = "this transaction() block has not ended, so it cannot be entered again"
 
 
 class TransactionBlock:

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -364,3 +365,59 @@ def test_a_block_that_may_not_begin_leaves_the_open_transaction_alone() -> None:
         with pytest.raises(errors.UsageError, match="a transaction is open"), producer.transaction():
             pass
         producer.commit_transaction()
+
+
+def test_a_block_that_is_entered_again_inside_itself_commits_once(broker: fencepost.Broker) -> None:
+    with fencepost.Producer(broker.bootstrap_servers, transactional_id="x") as producer:
+        producer.init_transactions()
+        block = producer.transaction()
+
+        def enter_again() -> None:
+            with block:
+                producer.send("out", b"never")
+
+        with block:
+            producer.send("out", b"1")
+            for call in (enter_again, lambda: in_thread(enter_again)):
+                with pytest.raises(errors.UsageError, match="has not ended, so it cannot be entered again"):
+                    call()
+            producer.send("out", b"2")
+        with block:
+            producer.send("out", b"3")
+    assert [record.value for record in read_all(broker, "out")] == [b"1", b"2", b"3"]
+
+
+def in_thread(call: Callable[[], object]) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(call).result(60)
+
+
+def test_an_asyncio_block_that_is_entered_again_inside_itself_commits_once(broker: fencepost.Broker) -> None:
+    async def run() -> None:
+        async with fencepost.AsyncProducer(broker.bootstrap_servers, transactional_id="x") as producer:
+            await producer.init_transactions()
+            block = producer.transaction()
+
+            async def enter_again() -> None:
+                async with block:
+                    await producer.send("out", b"never")
+
+            async with block:
+                await producer.send("out", b"1")
+                for call in (enter_again(), asyncio.ensure_future(enter_again())):
+                    with pytest.raises(errors.UsageError, match="has not ended, so it cannot be entered again"):
+                        await call
+                await producer.send("out", b"2")
+            async with block as same:
+                assert same is producer
+                await producer.send("out", b"3")
+
+            @producer.transaction()
+            async def decorated(value: bytes) -> None:
+                await producer.send("out", value)
+
+            await decorated(b"4")
+            await decorated(b"5")
+
+    asyncio.run(run())
+    assert [record.value for record in read_all(broker, "out")] == [b"1", b"2", b"3", b"4", b"5"]
