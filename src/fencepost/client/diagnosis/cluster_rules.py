@@ -123,7 +123,10 @@ def _connections(facts: Facts, limits: Limits) -> Iterator[Finding]:
     ahead = facts.clock_ahead_ms
     if ahead is not None and abs(ahead) > limits.clock_ms:
         words = f"the controller's clock is {abs(ahead)} ms {'ahead of' if ahead > 0 else 'behind'} the local one"
-        yield Finding("FP106", ObjectKind.CLUSTER, "clock", words, action="start time synchronization on both machines")
+        action = "start time synchronization on both machines"
+        if ahead > 0:
+            action += "; a Fencepost broker's time never goes back: start it again after that"
+        yield Finding("FP106", ObjectKind.CLUSTER, "clock", words, action=action)
     for address, end_ms in sorted(facts.certificates.items()):
         left_ms = end_ms - facts.at_ms
         if left_ms <= limits.certificate_ms:

@@ -570,3 +570,11 @@ def test_damaged_records_name_the_groups_that_stand_there_and_the_way_behind_the
         (found,) = [each for each in diagnose(facts) if each.code == "FP204"]
         assert (found.subject, found.holds) == ("partition orders-0", ("group billing",))
         assert found.action.endswith(f"fencepost groups reset-offsets billing --to {after} --topic orders:0")
+
+
+def test_only_a_clock_that_is_ahead_needs_a_restart_of_the_broker() -> None:
+    """The time of a Fencepost broker never goes back, so a corrected clock alone leaves the finding."""
+    for ahead_ms, restart in ((7_200_000, True), (-7_200_000, False)):
+        (found,) = [each for each in diagnose(replace(HEALTHY, clock_ahead_ms=ahead_ms)) if each.code == "FP106"]
+        assert found.action.startswith("start time synchronization on both machines")
+        assert ("start it again" in found.action) is restart
