@@ -11,7 +11,6 @@ import logging
 import subprocess
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -101,7 +100,6 @@ def librdkafka(servers: str, topic: str, ready: threading.Event, may_go: threadi
             "batch.num.messages": 1,
             "linger.ms": 0,
             "debug": "eos,topic,metadata",
-            "error_cb": lambda error: fatal.append(error) if error.fatal() else None,
         },
         logger=_librdkafka,
     )
@@ -130,11 +128,16 @@ def librdkafka(servers: str, topic: str, ready: threading.Event, may_go: threadi
 
 
 def _polled(producer: LibrdkafkaProducer, fatal: list[KafkaError]) -> bool:
-    """Take reports; a producer that was ended gives up what it still has, which else waits for its timeout."""
-    with suppress(KafkaException):
+    """Take reports; a producer that was ended gives up what it still has, which else waits for its timeout.
+
+    The module raises a fatal error in one call of poll(), and does not give it to error_cb.
+    """
+    try:
         producer.poll(0)
-        if fatal:
-            producer.purge()
+    except KafkaException as raised:
+        fatal += [error for error in raised.args if error.fatal()]
+    if fatal:
+        producer.purge()
     return True
 
 
