@@ -78,6 +78,19 @@ def test_no_task_waits_for_another_attempt(
     asyncio.run(run())
 
 
+def test_no_task_waits_for_a_partition_to_appear(fencepost_broker: fencepost.Broker, fencepost_topic: str) -> None:
+    async def run() -> None:
+        asked = fencepost_broker.metrics().requests["metadata"]
+        client = fencepost.AsyncProducer(fencepost_broker.bootstrap_servers, **PATIENT)
+        await client.send(fencepost_topic, b"v", partition=7)
+        await steps_until(lambda: fencepost_broker.metrics().requests["metadata"] >= asked + 2)  # it asked again
+        with contextlib.suppress(KafkaError):  # the record that was not delivered
+            await client.close(timeout_ms=100)
+        await steps_until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+
+    asyncio.run(run())
+
+
 def test_a_call_of_another_thread_ends_with_the_client(caplog: pytest.LogCaptureFixture) -> None:
     client = fencepost.Admin(NOBODY, default_api_timeout_ms=TWICE_AS_LONG_MS, **PATIENT)
     with ThreadPoolExecutor(1) as threads:

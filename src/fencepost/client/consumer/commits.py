@@ -180,7 +180,7 @@ class Commits:
                 if error.code != E.STALE_MEMBER_EPOCH or self._runtime.now_ms() >= order.deadline_ms:
                     raise
                 while self._identity() == group and self._runtime.now_ms() < order.deadline_ms:
-                    await self._runtime.sleep_ms(NEW_EPOCH_PAUSE_MS)
+                    await self._cluster.links.pause(NEW_EPOCH_PAUSE_MS)
 
     def _check_held(self, order: _Order) -> None:
         """Raise GroupFencedError if the group has taken a partition away since the commit was requested.

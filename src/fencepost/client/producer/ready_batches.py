@@ -143,7 +143,7 @@ class ReadyBatches:
         known = self._cluster.topics.get(topic)
         chunks = self._unrouted.get(topic)
         if known is not None and chunks and self.router.highest_partition(chunks[0]) >= len(known.partitions):
-            await runtime.sleep_ms(self._config.retry_backoff_ms)
+            await self._cluster.links.pause(self._config.retry_backoff_ms)
 
     def _sendable_bytes(self, now_ms: int) -> int:
         """Return the bytes of batches that can be sent now.

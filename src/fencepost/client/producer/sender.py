@@ -459,7 +459,7 @@ class Sender:
     async def refresh(self, topic: str) -> None:
         count = self.refreshes[topic] = self.refreshes.get(topic, 0) + 1
         await self._refresh_metadata([topic], self._runtime.now_ms() + self._config.request_timeout_ms)
-        await self._runtime.sleep_ms(retry.backoff_ms(min(count, 5), self._runtime.random()))
+        await self._cluster.links.pause(retry.backoff_ms(min(count, 5), self._runtime.random()))
 
     async def _refresh_metadata(self, topics: Iterable[str], deadline_ms: int) -> None:
         try:
