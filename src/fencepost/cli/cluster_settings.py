@@ -240,7 +240,7 @@ def pairs_of(texts: Sequence[str] | None, option: str, form: str = "NAME=VALUE")
         if not separator or not name.strip() or (form != "NAME=VALUE" and not value.strip()):
             raise typer.BadParameter(f"{brief_repr(text)} is not {form}", param_hint=option)
         if name.strip() in pairs:
-            raise typer.BadParameter(f"{name.strip()!r:.80} is given twice", param_hint=option)
+            raise typer.BadParameter(f"{brief_repr(name.strip())} is given twice", param_hint=option)
         pairs[in_utf8(name.strip())] = in_utf8(value.strip())
     return pairs
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
-from fencepost.arguments import checked
+from fencepost.arguments import brief_repr, checked
 from fencepost.config import CommonConfig
 from fencepost.errors import KafkaError
 
@@ -103,7 +103,7 @@ def _keywords(name: str, arguments: tuple[Any, ...], settings: dict[str, Any]) -
         raise TypeError(f"{name}() takes one positional argument, bootstrap_servers, and settings by keyword")
     if arguments and "bootstrap_servers" in settings:
         raise TypeError(
-            f"{name}() got bootstrap_servers twice: its positional argument {arguments[0]!r:.80} is that, too"
+            f"{name}() got bootstrap_servers twice: its positional argument {brief_repr(arguments[0])} is that, too"
         )
     if not arguments and "bootstrap_servers" not in settings:
         raise TypeError(f"{name}() needs bootstrap_servers, as in {name}('localhost:9092')")

@@ -220,7 +220,7 @@ def _entry(files: Mapping[str, bytes], number: int) -> tuple[dict[str, Any], lis
     except ValueError as error:
         raise AdoptionRefusedError(f"the second line of {name} is not JSON: the file is damaged ({error})") from error
     if not isinstance(facts, dict):
-        _refuse(f"the second line of {name} is {lines[0][:60]!r}, and not an object")
+        _refuse(f"the second line of {name} is {brief_repr(lines[0])}, and not an object")
     return facts, lines[1:]
 
 

@@ -34,6 +34,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from fencepost.arguments import brief_repr
 from fencepost.protocol.crc import crc32c
 from fencepost.protocol.cursor import Reader
 from fencepost.protocol.errors import MalformedMessage
@@ -316,7 +317,7 @@ def _check_pair(pair: Pair) -> None:
 def _text(text: str, limit: int) -> bytes:
     raw = text.encode()
     if not 1 <= len(raw) <= limit:
-        raise SinkContradictionError(f"{text[:80]!r} has {len(raw)} bytes; allowed are 1 to {limit}")
+        raise SinkContradictionError(f"{brief_repr(text)} has {len(raw)} bytes; allowed are 1 to {limit}")
     return _LENGTH.pack(len(raw)) + raw
 
 
