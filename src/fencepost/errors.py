@@ -104,10 +104,10 @@ def _restored(kind: type[KafkaError], args: tuple[Any, ...]) -> KafkaError:
 
 
 def without_traceback(error: _E) -> _E:
-    """Return a copy of an error without its traceback, to keep the error for later calls or to raise a kept one.
+    """Return a copy of an error without its traceback.
 
-    If a kept error itself was raised, its traceback would grow with each call, and would keep the variables of the
-    callers alive.
+    Use it to store an error for later calls, and to raise a stored error. Otherwise the traceback of the stored error
+    grows each time it is raised, and keeps the variables of all callers alive.
     """
     if not isinstance(error, KafkaError):
         return error.with_traceback(None)  # a class of the application may not support copies

@@ -360,8 +360,8 @@ def _newest_of_librdkafka(servers: str, topic: str) -> int:
 
 
 ADMINS: Final[dict[str, AdminClient]] = {}
-"""A client for each broker: a client of its own for each question would measure its start. Clear it before the brokers
-end, because the clients would come to the next broker that gets the port."""
+"""One client for each broker. A new client for each question would add its start to the measured time. Clear this when
+the brokers end: a client that is left connects to the next broker with the same port."""
 
 
 def _admin(servers: str) -> AdminClient:

@@ -125,7 +125,7 @@ def _connections(facts: Facts, limits: Limits) -> Iterator[Finding]:
         words = f"the controller's clock is {abs(ahead)} ms {'ahead of' if ahead > 0 else 'behind'} the local one"
         action = "start time synchronization on both machines"
         if ahead > 0:
-            action += "; a Fencepost broker's time never goes back: start it again after that"
+            action += "; if it is a Fencepost broker, then start it again, because its time never goes back"
         yield Finding("FP106", ObjectKind.CLUSTER, "clock", words, action=action)
     for address, end_ms in sorted(facts.certificates.items()):
         left_ms = end_ms - facts.at_ms
