@@ -28,6 +28,7 @@ SHELLS = (
     "fencepost.properties",
     "fencepost.broker.embedded_control",
     "fencepost.broker.embedded",
+    "fencepost.broker.embedded_thread",
     "fencepost.broker.server",
     "fencepost.broker.disk.sync_threads",
     "fencepost.broker.metrics.endpoint",

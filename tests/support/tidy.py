@@ -185,7 +185,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "core gauges",
         "network",
         "server",
-        "embedded_control",
+        "embedded_control embedded_thread",
         "embedded",
     ),
     # The runtime and the coordinators do not know each other. The drivers connect them. A group kind imports what all

@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import os
-import shutil
-import tempfile
-import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar
 
 from fencepost.arguments import checked
 from fencepost.broker.embedded_control import BrokerClock, BrokerFaults
+from fencepost.broker.embedded_thread import BrokerThread
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.security.listeners import Listener, with_users
-from fencepost.broker.server import BrokerServer, new_event_loop, system_clock
+from fencepost.broker.server import BrokerServer, system_clock
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.process.at_exit import CloseOrder, at_exit
-from fencepost.process.signal_waits import join, result_of, wait_for_event
 
 __all__ = ["Broker"]
 
+log = logging.getLogger("fencepost.broker")
+
 Result = TypeVar("Result")
-_running: set[Broker] = set()
+
+_open: set[Broker] = set()  # started, and not yet stopped
 
 
 def _stop_all() -> None:
     """Stop all brokers at the end of the program: close their logs and remove temporary directories."""
-    for broker in list(_running):
-        broker.stop()
+    for broker in list(_open):
+        try:
+            broker.stop()
+        except Exception:
+            log.exception("%r did not end cleanly", broker)
 
 
 class Broker:
     """A broker for tests, notebooks and demos.
 
     It runs from `start` (or entering `with`) to `stop`, or to the end of the program, and can be started again. Errors
-    at start-up are raised by `start`: OSError, InvalidSetting, DirectoryInUse. A forked child can connect to it as a
+    at start-up are raised by `start`. Any thread may call it. A forked child can connect to it as a
     client. There `stop` does nothing, and all other methods raise RuntimeError.
 
     Args:
@@ -67,32 +70,24 @@ class Broker:
     ) -> None:
         given = {"fsync": fsync, **(config or {})}
         self._config = BrokerConfig(given if users is None else with_users(given, users, host, port))
-        self._listeners: Sequence[Listener] = ()
         self._data_dir = None if data_dir is None else os.fspath(data_dir)
-        self._wanted = (host, port)
-        self._address = self._wanted
-        self._own_directory: str | None = None
-        self._thread: threading.Thread | None = None
-        self._pid = -1  # the process in which it runs
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._end: asyncio.Event | None = None
-        self._server: BrokerServer | None = None
-        self._started = threading.Event()
-        self._stopped = threading.Event()
-        self._clean = True
-        self._error: BaseException | None = None
+        self._address = host, port
+        self._thread = self._new_thread()
+        self._thread.ask_to_stop()  # none runs
         self._clock, self._faults = system_clock(), FaultTable()
-        self.clock = BrokerClock(self._clock, self._run_inside, lambda: self._server is not None)
+        self.clock = BrokerClock(self._clock, self._run_inside, lambda: self._latest().run.server is not None)
         self.faults = BrokerFaults(self._faults, self._run_inside)
 
     def __repr__(self) -> str:
-        if self._thread is None or not self._listeners:
+        thread = self._latest()
+        if thread.is_stopping or not thread.listeners:
             return "<fencepost.Broker stopped>"
-        if self._pid != os.getpid():
+        if thread.pid != os.getpid():
             state = "running in the parent process"
         else:
-            state = "running" if self._error is None else f"failed: {type(self._error).__name__}"
-        return f"<fencepost.Broker {self._listeners[0].address}, {state}>"
+            error = thread.run.error
+            state = "running" if error is None else f"failed: {type(error).__name__}"
+        return f"<fencepost.Broker {thread.listeners[0].address}, {state}>"
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a Broker cannot be copied or pickled; give other processes its bootstrap_servers")
@@ -100,9 +95,7 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         """HOST:PORT for clients. Raises RuntimeError if the broker does not run."""
-        if self._thread is None:
-            raise RuntimeError("the broker does not run")
-        return self._listeners[0].address
+        return self._listeners()[0].address
 
     @checked
     def listener(self, name: str) -> str:
@@ -112,40 +105,59 @@ class Broker:
             RuntimeError: The broker does not run.
             KeyError: There is no such listener.
         """
-        if self._thread is None:
-            raise RuntimeError("the broker does not run")
-        return {listener.name: listener for listener in self._listeners}[name].address
+        return {listener.name: listener for listener in self._listeners()}[name].address
 
     @property
     def data_dir(self) -> str:
         """The data directory. Raises RuntimeError if none was given and the broker does not run."""
-        directory = self._data_dir or self._own_directory
+        directory = self._data_dir or self._latest().data_dir
         if directory is None:
             raise RuntimeError("the broker does not run")
         return directory
 
     def start(self) -> Self:
-        """Start the broker, and return when it accepts connections."""
-        if self._thread is not None:
-            raise RuntimeError("the broker runs already")
-        if self._data_dir is None:
-            self._own_directory = tempfile.mkdtemp(prefix="fencepost-")
-        self._listeners = ()
-        self._start_on(self._wanted)
+        """Start the broker, and return when it accepts connections.
+
+        If a signal handler interrupts the call with an exception, the broker is stopped.
+
+        Raises:
+            RuntimeError: The broker runs already, or was stopped before it had started.
+            OSError: The port is in use, or the directory cannot be used.
+            InvalidSetting: Settings contradict each other.
+            DirectoryInUse: Another broker uses the directory.
+        """
+        thread = self._new_thread()
+        try:
+            self._claim(thread)
+            order = thread.start()
+        except BaseException:
+            thread.ask_to_stop()
+            raise
+        if order.error is not None:
+            _open.discard(self)
+            raise order.error
+        if not order.was_followed:
+            raise RuntimeError("the broker was stopped before it had started")
         return self
 
     def stop(self) -> None:
-        """Stop the broker, and return when its logs are closed. Raises the error that ended it before, if any."""
-        if self._thread is None or self._pid != os.getpid():  # in a forked child the parent's broker continues
+        """Stop the broker, and return when its logs are closed. Raises the error that ended it before, if any.
+
+        If a signal handler interrupts the call with an exception, the broker stops nevertheless.
+        """
+        thread = self._latest()
+        if thread.pid != os.getpid():  # in a forked child the parent's broker continues
             return
-        self._end_thread(clean=True)
-        self._remove_directory()
-        if self._error is not None:
-            raise self._error
+        thread.stop()
+        _open.discard(self)
+        if thread.failures:
+            raise thread.failures.pop()
 
     @checked
     def restart(self, *, clean: bool = True) -> BaseException | None:
         """Stop and start the broker with the same port and data.
+
+        If a signal handler interrupts the call with an exception, the broker starts again nevertheless.
 
         Args:
             clean: False: stop as with kill -9, so that it recovers at the start.
@@ -154,13 +166,15 @@ class Broker:
             The error that had ended the broker before, or None.
 
         Raises:
-            RuntimeError: The broker was not started.
+            RuntimeError: The broker was not started, or was stopped meanwhile.
         """
-        self._check_runs_here()
-        self._end_thread(clean=clean)
-        error = self._error
-        self._start_on(self._address)
-        return error
+        order = self._running_here().restart(clean=clean)
+        if order.error is not None:
+            _open.discard(self)
+            raise order.error
+        if not order.was_followed:
+            raise RuntimeError("the broker was stopped before it had started again")
+        return order.failure
 
     def metrics(self) -> Snapshot:
         """Return the broker's counters since its start, and its gauges.
@@ -185,13 +199,12 @@ class Broker:
             TimeoutError: It has not failed within `timeout_s` seconds.
             RuntimeError: The broker does not run, or was stopped meanwhile.
         """
-        self._check_runs_here()
-        if not wait_for_event(self._stopped, timeout_s):
+        run = self._running_here().run
+        if not run.ended.wait(timeout_s):
             raise TimeoutError(f"the broker has not failed in {timeout_s} s")
-        error = self._error
-        if error is None:
+        if run.error is None:
             raise RuntimeError("the broker was stopped before it failed")
-        return error
+        return run.error
 
     def __enter__(self) -> Self:
         return self.start()
@@ -201,88 +214,55 @@ class Broker:
     ) -> None:
         self.stop()
 
-    def _start_on(self, address: tuple[str, int]) -> None:
-        self._forget_failure()
-        self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._run, args=(address,), name="fencepost-broker", daemon=True)
-        self._thread.start()
-        wait_for_event(self._started)
-        _running.add(self)
-        at_exit(CloseOrder.BROKERS, _stop_all)
-        if self._error is not None:
-            join(self._thread)
-            self._thread = None
-            _running.discard(self)
-            self._remove_directory()
-            raise self._error
+    def _new_thread(self) -> BrokerThread:
+        def make_server(directory: str) -> BrokerServer:
+            return BrokerServer(self._config, directory, *self._address, clock=self._clock, faults=self._faults)
 
-    def _check_runs_here(self) -> None:
-        if self._thread is None:
+        return BrokerThread(make_server, self._data_dir)
+
+    def _latest(self) -> BrokerThread:
+        """Return the thread that was started last."""
+        thread = self._thread
+        while (following := thread.next.get("thread")) is not None:
+            thread = following
+        self._thread = thread
+        return thread
+
+    def _claim(self, thread: BrokerThread) -> None:
+        """Let `thread` follow the last thread of this broker, which has ended. Raises RuntimeError if it runs."""
+        last = self._latest()
+        while True:
+            if not last.is_stopping:
+                failed = last.run.error
+                raise RuntimeError(
+                    "the broker runs already"
+                    if failed is None
+                    else f"the broker has failed, call stop() or restart(): {failed!r}"
+                )
+            last.ended.wait()
+            if last.next.setdefault("thread", thread) is thread:
+                _open.add(self)
+                at_exit(CloseOrder.BROKERS, _stop_all)
+                return
+            last = self._latest()
+
+    def _listeners(self) -> Sequence[Listener]:
+        thread = self._latest()
+        if thread.is_stopping or not thread.listeners:
             raise RuntimeError("the broker does not run")
-        if self._pid != os.getpid():
+        return thread.listeners
+
+    def _running_here(self) -> BrokerThread:
+        thread = self._latest()
+        if thread.is_stopping:
+            raise RuntimeError("the broker does not run")
+        if thread.pid != os.getpid():
             raise RuntimeError("the broker runs in the process that started it")
-
-    def _forget_failure(self) -> None:
-        self._started.clear()
-        self._stopped.clear()
-        self._error = None
-
-    def _end_thread(self, *, clean: bool) -> None:
-        thread, self._thread = self._thread, None
-        _running.discard(self)
-        if thread is None:
-            return
-        self._clean = clean
-        if self._loop is not None and self._end is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._end.set)
-        join(thread)
-
-    def _remove_directory(self) -> None:
-        if self._own_directory is not None:
-            shutil.rmtree(self._own_directory, ignore_errors=True)
-            self._own_directory = None
+        return thread
 
     def _run_inside(self, action: Callable[[BrokerServer], Awaitable[Result]]) -> Result:
         """Run something in the broker's thread, and return its result.
 
         Raises RuntimeError if the broker does not run.
         """
-        self._check_runs_here()
-        server, loop = self._server, self._loop
-        if server is None or loop is None:
-            raise RuntimeError("the broker does not run")
-
-        async def run() -> Result:
-            return await action(server)
-
-        return result_of(asyncio.run_coroutine_threadsafe(run(), loop))
-
-    def _run(self, address: tuple[str, int]) -> None:
-        loop = new_event_loop()
-        try:
-            loop.run_until_complete(self._serve(address))
-        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-            self._error = error
-        finally:
-            self._server = None
-            self._started.set()
-            self._stopped.set()
-            loop.close()
-
-    async def _serve(self, address: tuple[str, int]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._end = asyncio.Event()
-        server = BrokerServer(self._config, self.data_dir, *address, clock=self._clock, faults=self._faults)
-        if self._listeners:
-            server.listeners = list(self._listeners)
-        await server.start()
-        self._server, self._address, self._listeners = server, server.address, server.listeners
-        self._started.set()
-        end = asyncio.ensure_future(self._end.wait())
-        try:
-            await asyncio.wait((end, server.failed), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            end.cancel()
-            await server.stop(clean=self._clean)
-        if server.failed.done():
-            server.failed.result()
+        return self._running_here().call(action)

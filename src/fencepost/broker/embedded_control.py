@@ -74,7 +74,7 @@ class BrokerClock:
         if self._is_running():
             self._run(lambda server: server.advance(duration_ms))
         else:
-            self._clock.move_to(self._clock.now_ms() + duration_ms)
+            self._clock.move_by(duration_ms)
 
     def freeze(self) -> None:
         """Freeze the time until `thaw`; `advance` still moves it."""

@@ -41,7 +41,7 @@ from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.receiver import common_buffer
 
-__all__ = ["BrokerServer", "new_event_loop", "system_clock"]
+__all__ = ["BrokerServer", "system_clock"]
 
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _DESCRIPTOR_PAUSE_S = 0.1
@@ -51,15 +51,6 @@ _SLOW_MS = 500
 _STRIDES = 2000  # most steps of a jump in time
 
 _log = logging.getLogger("fencepost.broker")
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's event loop if it is installed, else asyncio's."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 def system_clock() -> Clock:

@@ -15,9 +15,10 @@ import concurrent.futures
 import queue
 import threading
 import time
+from contextlib import suppress
 from typing import Final, TypeVar
 
-__all__ = ["LOOK_S", "join", "next_item", "pause", "result_of", "wait_for_event"]
+__all__ = ["LOOK_S", "Latch", "next_item", "pause", "result_of"]
 
 T = TypeVar("T")
 
@@ -52,21 +53,34 @@ def result_of(future: concurrent.futures.Future[T]) -> T:
     return future.result()
 
 
-def wait_for_event(event: threading.Event, timeout_s: float | None = None) -> bool:
-    """Wait until the event is set. Return false if it is not set after `timeout_s` seconds; None: no limit."""
-    until_s = _end_of(timeout_s)
-    while True:
-        part_s = _next_part(until_s)
-        if event.wait(part_s):
-            return True
-        if part_s < LOOK_S:
-            return False
+class Latch:
+    """Something that happens once, for which threads and signal handlers wait.
 
+    `threading.Event` has a lock that a waiting thread holds for a moment. A signal handler that interrupts the thread
+    in this moment, and waits for the same event, would wait for ever.
+    """
 
-def join(thread: threading.Thread) -> None:
-    """Wait until the thread has ended."""
-    while thread.is_alive():
-        thread.join(LOOK_S)
+    def __init__(self) -> None:
+        self.is_set = False
+        self._gate = threading.Lock()  # held until it has happened, and never needed to set or to read `is_set`
+        self._gate.acquire()
+
+    def set(self) -> None:
+        """Note that it has happened. May be called again."""
+        self.is_set = True
+        with suppress(RuntimeError):  # it is open already
+            self._gate.release()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it happens. Return false if it has not happened after `timeout_s` seconds; None: no limit."""
+        until_s = _end_of(timeout_s)
+        while not self.is_set:
+            part_s = _next_part(until_s)
+            if self._gate.acquire(timeout=part_s):
+                self.set()
+            elif part_s < LOOK_S:
+                return self.is_set
+        return True
 
 
 def pause(duration_s: float) -> None:

@@ -28,7 +28,7 @@ from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.embedded import Broker
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.errors import ConfigurationError
-from fencepost.process.signal_waits import wait_for_event
+from fencepost.process.signal_waits import Latch
 from tests.support.raw_client import Closed, RawClient
 
 # ApiVersions v0, correlation id 7, no client id; its answer begins with the same correlation id and error 0.
@@ -309,12 +309,13 @@ def test_a_wait_for_a_failure_ends_when_the_broker_is_stopped(
     raised: list[BaseException] = []
     waits = threading.Event()
 
-    def reported(event: threading.Event, timeout_s: float | None = None) -> bool:
+    def reported(latch: Latch, timeout_s: float | None = None) -> bool:
         if timeout_s == 600:
             waits.set()
-        return wait_for_event(event, timeout_s)
+        return plain_wait(latch, timeout_s)
 
-    monkeypatch.setattr("fencepost.broker.embedded.wait_for_event", reported)
+    plain_wait = Latch.wait
+    monkeypatch.setattr(Latch, "wait", reported)
 
     def wait() -> None:
         try:

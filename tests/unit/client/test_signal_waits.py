@@ -150,7 +150,7 @@ def test_a_wait_for_the_failure_of_a_broker_is_interrupted() -> None:
 
 
 def test_a_program_that_runs_until_a_signal_is_interrupted() -> None:
-    interrupted(lambda: signal_waits.wait_for_event(threading.Event()))
+    interrupted(lambda: signal_waits.Latch().wait())
 
 
 def test_a_pause_is_interrupted() -> None:
@@ -161,7 +161,7 @@ def test_each_wait_returns_what_comes() -> None:
     items: SimpleQueue[int] = SimpleQueue()
     future: Future[int] = Future()
     failed: Future[int] = Future()
-    event = threading.Event()
+    latch = signal_waits.Latch()
     failed.set_exception(TimeoutError("its own"))
 
     def later() -> None:
@@ -170,15 +170,16 @@ def test_each_wait_returns_what_comes() -> None:
         time.sleep(signal_waits.LOOK_S * 1.5)
         future.set_result(2)
         time.sleep(signal_waits.LOOK_S * 1.5)
-        event.set()
+        latch.set()
 
     with ThreadPoolExecutor(1) as other:
         other.submit(later)
         with pytest.raises(Empty):
             signal_waits.next_item(items, 0)
-        assert not signal_waits.wait_for_event(event, signal_waits.LOOK_S / 2)
+        assert not latch.wait(signal_waits.LOOK_S / 2)
         assert signal_waits.next_item(items, 60) == 1
         assert signal_waits.result_of(future) == 2
-        assert signal_waits.wait_for_event(event)
+        assert latch.wait()
+        assert latch.is_set
     with pytest.raises(TimeoutError, match="its own"):
         signal_waits.result_of(failed)

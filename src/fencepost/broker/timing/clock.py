@@ -141,7 +141,11 @@ class Clock:
         ahead_ms = time_ms - self.now_ms()
         if ahead_ms < 0:
             raise ValueError(f"time does not go back ({-ahead_ms} ms)")
+        self.move_by(ahead_ms)
+
+    def move_by(self, duration_ms: int) -> None:
+        """Move the time forward by this duration, not negative."""
         if self._stopped_ms is None:
-            self._ahead_ms += ahead_ms
+            self._ahead_ms += duration_ms
         else:
-            self._stopped_ms = time_ms
+            self._stopped_ms += duration_ms

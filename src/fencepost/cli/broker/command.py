@@ -11,6 +11,7 @@ import sys
 import tempfile
 from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +24,7 @@ from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.metrics.endpoint import serve_metrics
 from fencepost.broker.security.listeners import Listener, listeners_of
-from fencepost.broker.server import BrokerServer, new_event_loop
+from fencepost.broker.server import BrokerServer
 from fencepost.broker.settings.table import BROKER_SETTINGS, InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli.broker.free_memory import return_free_memory
@@ -40,6 +41,7 @@ from fencepost.cli.help import (
 )
 from fencepost.cli.printable import printable
 from fencepost.cli.standard_output import OutputLost
+from fencepost.process.event_loop import new_event_loop
 from fencepost.properties import read_settings
 from fencepost.small_files import os_reason
 
@@ -263,16 +265,14 @@ def broker(arguments: list[str]) -> None:
 
 
 def _run(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | None) -> None:
-    loop = new_event_loop()
     try:
-        loop.run_until_complete(_serve(server, metrics, ui_port))
+        with closing(new_event_loop()) as loop:
+            loop.run_until_complete(_serve(server, metrics, ui_port))
     except DirectoryGone as error:  # already logged
         raise SystemExit(1) from error
     except (OSError, DirectoryInUse, UnusableDirectory, InvalidSetting) as error:
         logging.getLogger("fencepost.broker").critical("%s", os_reason(error))
         raise SystemExit(1) from error
-    finally:
-        loop.close()
 
 
 async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | None) -> None:

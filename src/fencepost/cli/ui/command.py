@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -18,7 +18,7 @@ from fencepost.cli.names import named
 from fencepost.cli.output import MOST_SECONDS, failures_reported, stopped_by_signals
 from fencepost.cli.ui.cluster_monitor import PageCluster
 from fencepost.cli.ui.server import EVERY_S, Page
-from fencepost.process.signal_waits import wait_for_event
+from fencepost.process.signal_waits import pause
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 
 __all__ = ["ui"]
@@ -111,7 +111,7 @@ def _serve(page: Page, *, is_shared: bool, may_change: bool) -> None:
         if may_change:
             sys.stdout.write(f"for changes, open {page.acting_address}\n")
         sys.stdout.flush()
-        wait_for_event(threading.Event())  # until a signal
+        pause(math.inf)  # until a signal
     finally:
         page.close()
 

@@ -22,6 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from fencepost.client.net.open_clients import Leaving, leave_quietly, log_lost_work
 from fencepost.errors import ClosedError, ForkedError, UsageError
 from fencepost.process.at_exit import CloseOrder, at_exit, patience_ms
+from fencepost.process.event_loop import new_event_loop
 from fencepost.process.signal_waits import next_item
 
 log = logging.getLogger("fencepost.client")
@@ -81,26 +82,6 @@ def _end() -> None:
     current = _by_process.get(os.getpid())
     if current is not None:
         current.end(patience_ms())
-
-
-def _threads_are_patched() -> bool:
-    """Return true if gevent or eventlet has replaced `threading`. Its threads run only while its hub does."""
-    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
-    return bool(
-        (gevent is not None and gevent.is_module_patched("threading"))
-        or (eventlet is not None and eventlet.is_monkey_patched("thread"))
-    )
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    if _threads_are_patched():  # uvloop waits in C code, where the hub cannot switch to another greenlet
-        return asyncio.new_event_loop()
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
 
 
 WaiterCall = Callable[[], object]
@@ -212,7 +193,7 @@ class IoThread:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.loop = _new_loop()
+        self.loop = new_event_loop()
         self._open: dict[int, Leaving] = {}
         self._leaving: set[concurrent.futures.Future[None]] = set()
         self._left: set[int] = set()  # ids of the cores that `_leaving` closes

@@ -99,20 +99,20 @@ def filled(broker: Broker, batches: int = 20, size: int = 1_000_000) -> None:
 
 
 def unread(broker: Broker) -> int:
-    server = broker._server
+    server = broker._latest().run.server
     assert server is not None
     return server._memory.answers.total
 
 
 def readable(broker: Broker) -> list[bool]:
     """Of the connections in their order, whether bytes of theirs are read."""
-    server = broker._server
+    server = broker._latest().run.server
     assert server is not None
     return [cast("Any", client._transport).is_reading() for client in server._clients.values()]
 
 
 def parked(broker: Broker) -> int:
-    server = broker._server
+    server = broker._latest().run.server
     assert server is not None
     partition = server.core.topics.partition("t", 0)
     assert partition is not None

@@ -86,7 +86,7 @@ def test_without_a_limit_idle_connections_stay() -> None:
     """As in Apache Kafka, -1 means never; the clock of connections is not the broker's, so the timer is asked for."""
     with Broker({"connections.max.idle.ms": -1}) as broker, RawClient(broker.bootstrap_servers) as client:
         client.create_topic("t")
-        server = broker._server
+        server = broker._latest().run.server
         assert server is not None
         assert server._idle_timer is None
         assert server._admission.idle(2**62) == []
@@ -96,7 +96,7 @@ def test_without_a_limit_idle_connections_stay() -> None:
 def test_the_system_looks_after_those_who_vanished() -> None:
     with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
         client.create_topic("t")
-        server = broker._server  # the option is seen on the broker's own socket only
+        server = broker._latest().run.server  # the option is seen on the broker's own socket only
         assert server is not None
         (accepted,) = server._clients.values()
         transport: Any = accepted._transport

@@ -157,8 +157,9 @@ def test_unfinished_requests_leave_room_for_others(
 def stalled(broker: Broker) -> Iterator[None]:
     """Keep the event loop of a broker from handling anything, so that what arrives is handled in one turn."""
     go_on = threading.Event()
-    assert broker._loop is not None
-    broker._loop.call_soon_threadsafe(go_on.wait)
+    loop = broker._latest().run.loop
+    assert loop is not None
+    loop.call_soon_threadsafe(go_on.wait)
     try:
         yield
     finally:
