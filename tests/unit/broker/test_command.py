@@ -5,9 +5,13 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -210,3 +214,67 @@ def test_a_broker_whose_manager_is_gone_works_on(tmp_path: Path) -> None:
         _, reported = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "the service manager did not receive READY=1" in reported
+
+
+RECOVERY = """
+import sys, time
+from fencepost.broker.core import BrokerCore
+from fencepost.cli.main import main
+def recover(core, now_ms):
+    print("recovering", flush=True)
+    for _ in range(6000):
+        time.sleep(0.01)
+BrokerCore.open = recover
+main(sys.argv[1:])
+"""
+
+
+@contextmanager
+def starting(run: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """Start the program, which is killed at the end."""
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_recovery_is_stopped_by_a_signal(number: signal.Signals, tmp_path: Path) -> None:
+    arguments = ["broker", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    with starting([sys.executable, "-c", RECOVERY, *arguments]) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "recovering\n"
+        process.send_signal(number)
+        assert process.wait(30) == 0
+        log = process.stderr.read()
+        assert process.stdout.read() == ""
+    assert "stopped by a signal before the broker had started" in log
+    assert "Traceback" not in log
+    with starting([sys.executable, "-m", "fencepost", *arguments]) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("listening on ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_start_that_waits_for_keys_is_stopped_by_a_signal(number: signal.Signals, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/keys"
+        settings = (
+            "listeners=SASL_PLAINTEXT://127.0.0.1:0",
+            "sasl.enabled.mechanisms=OAUTHBEARER",
+            f"sasl.oauthbearer.jwks.endpoint.url={url}",
+            "sasl.oauthbearer.expected.audience=fencepost",
+        )
+        chosen = [part for each in settings for part in ("--config", each)]
+        with starting([sys.executable, "-m", "fencepost", "broker", "--data-dir", str(tmp_path), *chosen]) as process:
+            assert process.stderr is not None
+            connection, _ = silent.accept()
+            with connection:
+                process.send_signal(number)
+                began_s = time.monotonic()
+                log = process.stderr.read()
+                assert process.wait(30) == 0, log
+                assert time.monotonic() - began_s < 8, "it has waited for the keys"
+    assert "stopped by a signal before the broker had started" in log
+    assert "Traceback" not in log

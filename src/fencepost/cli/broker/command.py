@@ -11,10 +11,11 @@ import sys
 import tempfile
 from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fencepost.arguments import HIGHEST_PORT, address_text, brief_repr, is_utf8
@@ -256,18 +257,32 @@ def broker(arguments: list[str]) -> None:
     directory = data_dir or tempfile.mkdtemp(prefix="fencepost-")
     if not data_dir:
         logging.getLogger("fencepost.broker").info("the data is in %s and will be removed at the end", directory)
-    try:
-        server = BrokerServer(settings, directory, host, port)
-        _run(server, metrics, options.ui)
-    finally:
+
+    def leave() -> None:
         if not data_dir:
             shutil.rmtree(directory, ignore_errors=True)
 
+    def end_start(_number: int, _frame: object) -> None:
+        """End the process as a kill does, which a start survives. A recovery may take minutes otherwise."""
+        with suppress(OSError):
+            os.write(2, b"fencepost: stopped by a signal before the broker had started\n")
+        leave()
+        os._exit(0)
 
-def _run(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | None) -> None:
+    try:
+        server = BrokerServer(settings, directory, host, port)
+        _run(server, metrics, options.ui, end_start)
+    finally:
+        leave()
+
+
+Handler = Callable[[int, FrameType | None], object]
+
+
+def _run(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | None, end_start: Handler) -> None:
     try:
         with closing(new_event_loop()) as loop:
-            loop.run_until_complete(_serve(server, metrics, ui_port))
+            loop.run_until_complete(_serve(server, metrics, ui_port, end_start))
     except DirectoryGone as error:  # already logged
         raise SystemExit(1) from error
     except (OSError, DirectoryInUse, UnusableDirectory, InvalidSetting) as error:
@@ -275,15 +290,20 @@ def _run(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | N
         raise SystemExit(1) from error
 
 
-async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | None) -> None:
+async def _serve(
+    server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | None, end_start: Handler
+) -> None:
     check_system()
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
     hangs_up = end.set if _has_terminal() else server.read_certificates
-    for number, action in ((signal.SIGTERM, end.set), (signal.SIGINT, end.set), (signal.SIGHUP, hangs_up)):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # set by nohup
-            loop.add_signal_handler(number, action)
+    actions = {signal.SIGTERM: end.set, signal.SIGINT: end.set, signal.SIGHUP: hangs_up}
+    heeded = [number for number in actions if signal.getsignal(number) is not signal.SIG_IGN]  # set by nohup
+    for number in heeded:
+        signal.signal(number, end_start if actions[number] == end.set else signal.SIG_IGN)
     await server.start()
+    for number in heeded:
+        loop.add_signal_handler(number, actions[number])
     ended = asyncio.ensure_future(end.wait())
     manager = ServiceManager(os.environ)
     background = (
