@@ -164,7 +164,9 @@ class Events:
     def tell(self) -> None:
         """Call the waiting callbacks in this thread. If one raises, the later ones wait for the next call."""
         while self._waiting:
-            self._waiting.popleft()()
+            callback = self._waiting[0]
+            del self._waiting[0]  # no call between this and the callback: a signal handler may raise at a call
+            callback()
 
     def close(self) -> None:
         """Drop the waiting callbacks, and never call one again."""

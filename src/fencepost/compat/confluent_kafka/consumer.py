@@ -84,8 +84,11 @@ class Consumer(MetadataClient):
             RuntimeError: The consumer is closed.
             BaseException: A callback raised it.
         """
-        found = self._take(1, timeout)
-        return found[0] if found else None
+        hand = self._hand
+        found, rest = self._offered(1, timeout)
+        message = found[0] if found else None
+        hand.received, hand.pending = found, rest  # no call between this and the return: see FetchedMessages
+        return message
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to `num_messages` messages, after waiting at most `timeout` seconds for them (-1: no limit)."""
@@ -93,31 +96,24 @@ class Consumer(MetadataClient):
             raise TypeError(f"num_messages must be int, not {type(num_messages).__name__}")
         if not 0 <= num_messages <= _MOST_MESSAGES:
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
-        return self._take(num_messages, timeout)
+        hand = self._hand
+        found, rest = self._offered(num_messages, timeout)
+        hand.received, hand.pending = found, rest  # no call between this and the return: see FetchedMessages
+        return found
 
-    def _take(self, most: int, timeout: float | None) -> list[Message]:
+    def _offered(self, most: int, timeout: float | None) -> tuple[list[Message], list[Record | Message]]:
+        """Call callbacks, and return the next messages and what is pending behind them. They stay pending."""
         self._open()
         wait_ms = milliseconds(timeout)
         until_s = None if wait_ms is None else time.monotonic() + wait_ms / 1000
-        found: list[Message] = []
-        try:
-            self._call_back()
-            with calling(_CLOSED):
-                self._gather(found, most, until_s)
-        except BaseException:
-            self._hand.keep(found)
-            raise
-        for message in found:
-            self._returned(message)
-        return found
+        self._call_back()
+        with calling(_CLOSED):
+            self._gather(most, until_s)
+        return self._hand.first(most)
 
-    def _gather(self, found: list[Message], most: int, until_s: float | None) -> None:
+    def _gather(self, most: int, until_s: float | None) -> None:
         looked = False
-        while len(found) < most:
-            message = self._hand.next()
-            if message is not None:
-                found.append(message)
-                continue
+        while not self._hand.draw(most):
             left_ms = _TICK_MS if until_s is None else max(round((until_s - time.monotonic()) * 1000), 0)
             if looked and left_ms == 0:
                 return
@@ -127,14 +123,21 @@ class Consumer(MetadataClient):
                 self._hand.fill(min(left_ms, _TICK_MS))
                 self._events.tell()
 
-    def _returned(self, message: Message) -> None:
-        """Note that the application has received a message. For a record, its position moves, and may be stored."""
-        if message.error() is not None:
-            return
-        after = _position_after(message)
-        self._positions |= after
-        if self._given.store_offsets:
-            self._store(after)
+    def _open(self) -> Any:
+        client = super()._open()
+        self._count_received()
+        return client
+
+    def _count_received(self) -> None:
+        """Move the positions behind the records that the last call returned, and store them if that is set."""
+        hand = self._hand
+        for message in hand.received:
+            if message.error() is None:
+                after = _position_after(message)
+                self._positions |= after
+                if self._given.store_offsets:
+                    self._store(after)
+        hand.received = []
 
     def _store(self, positions: Positions) -> None:
         self._hand.stored |= positions
@@ -329,7 +332,9 @@ class Consumer(MetadataClient):
 
     def _call_back(self) -> None:
         while self._callbacks:
-            self._callbacks.pop(0)()
+            callback = self._callbacks[0]
+            del self._callbacks[0]  # no call between this and the callback: a signal handler may raise at a call
+            callback()
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
         """Store offsets for commit() without arguments and for automatic commits.
@@ -438,6 +443,7 @@ class Consumer(MetadataClient):
         """Leave the group and release all resources. With enable.auto.commit, this first commits the stored offsets."""
         if self._ended():
             return
+        self._count_received()
         self._hand.sync()
         self._events.close()
         with calling(_CLOSED):

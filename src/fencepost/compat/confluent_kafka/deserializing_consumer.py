@@ -55,9 +55,19 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
             ValueDeserializationError: The deserializer of values raised one.
             RuntimeError: The consumer is closed.
         """
-        message = super().poll(timeout)
-        if message is None:
+        hand = self._hand
+        found, rest = self._offered(1, timeout)
+        if not found:
             return None
+        try:
+            message = self._deserialized(found[0])
+        except Exception:
+            hand.received, hand.pending = found, rest
+            raise
+        hand.received, hand.pending = found, rest  # no call between this and the return: see FetchedMessages
+        return message
+
+    def _deserialized(self, message: Message) -> Message:
         event = message.error()
         if event is not None:
             raise ConsumeError(event, kafka_message=message)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from fencepost.client.blocking.consumer import Consumer as OurConsumer
 from fencepost.client.consumer.core import ConsumerCore
+from fencepost.client.consumer.subscription import HandOut
 from fencepost.client.net.turn import POLL
 from fencepost.client.records import Record
 from fencepost.client.types import OffsetAndMetadata, OffsetSpec
@@ -34,6 +34,10 @@ def message_of(record: Record) -> Message:
     return Message(topic, partition, offset, key, value, found, None, (kind + 1, timestamp_ms), None, known)
 
 
+def _partition_of(item: Record | Message) -> tuple[str | None, int | None]:
+    return (item.topic(), item.partition()) if isinstance(item, Message) else (item.topic, item.partition)
+
+
 def error_message(
     error: KafkaError, topic_partition: tuple[str, int] | None = None, offset: int | None = None
 ) -> Message:
@@ -51,40 +55,56 @@ class _StateEvents(NamedTuple):
 
 
 class FetchedMessages:
-    """The messages that poll() and consume() return next."""
+    """The messages that poll() and consume() return next.
+
+    A signal handler may raise at any step of a call, which then returns nothing. So a message is in one place at each
+    moment: it moves by plain assignments that follow each other, between which Python runs no signal handler.
+
+    Attributes:
+        pending: Messages that were taken from Fencepost's consumer, and that no call has returned.
+        received: The messages that the last call returned, until their offsets are stored.
+    """
 
     def __init__(self, client: OurConsumer, *, partition_eof: bool) -> None:
         """Start without messages. `partition_eof`: report the end of a partition as an event."""
+        self.pending: list[Record | Message] = []
+        self.received: list[Message] = []
         self._client = client
         self._partition_eof = partition_eof
-        self._records: Iterator[Record] = iter(())
-        self._put_back: deque[Message] = deque()
-        self._events: deque[Message] = deque()
+        self._handed = HandOut()
+        self._events: list[Message] = []
         self._look_s = 0.0
         self._ended_at: dict[OurTopicPartition, int] = {}
         self._reported: set[str] = set()
         self.stored: dict[OurTopicPartition, OffsetAndMetadata] = {}  # not yet known to the core
 
-    def next(self) -> Message | None:
-        """Return the next message in hand; None if there is none. Serves the group if that is due."""
-        if self._put_back:
-            return self._put_back.popleft()
+    def draw(self, most: int) -> bool:
+        """Make up to `most` messages pending. Return true if there are as many. Serves the group if that is due."""
         if time.monotonic() >= self._look_s:
             self._call(self._take_part())
-        record = next(self._records, None)
-        if record is not None:
-            return message_of(record)
-        return self._events.popleft() if self._events else None
+        handed = self._handed
+        wanted = most - len(self.pending)
+        if handed.records is not None and wanted > 0:
+            more = handed.records[handed.given : handed.given + wanted]
+            given, pending = handed.given + len(more), [*self.pending, *more]
+            handed.given, self.pending = given, pending  # no call between the two
+            wanted -= len(more)
+        if self._events and wanted > 0:
+            pending, rest = [*self.pending, *self._events[:wanted]], self._events[wanted:]
+            self.pending, self._events = pending, rest
+            wanted = most - len(pending)
+        return wanted <= 0
 
-    def keep(self, messages: Iterable[Message]) -> None:
-        """Put messages back, so that `next` returns them first."""
-        self._put_back.extendleft(reversed(list(messages)))
+    def first(self, most: int) -> tuple[list[Message], list[Record | Message]]:
+        """Return the first pending messages, and the rest of them. They stay pending."""
+        found = [each if isinstance(each, Message) else message_of(each) for each in self.pending[:most]]
+        return found, self.pending[most:]
 
     def forget(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Drop the kept messages and the events of these partitions. The core drops its own records in its calls."""
+        """Drop the pending messages and the events of these partitions. The core drops its records in its calls."""
         gone = {OurTopicPartition(*partition) for partition in partitions}
-        self._put_back = deque(each for each in self._put_back if (each.topic(), each.partition()) not in gone)
-        self._events = deque(each for each in self._events if (each.topic(), each.partition()) not in gone)
+        self.pending = [each for each in self.pending if _partition_of(each) not in gone]
+        self._events = [each for each in self._events if _partition_of(each) not in gone]
         for partition in gone:
             self._ended_at.pop(partition, None)
 
@@ -94,7 +114,8 @@ class FetchedMessages:
         hold = self._client._take(POLL)
         try:
             handed, looked = self._client._io.call(lambda: self._hand_out(core, wait_ms))
-            self._records = handed.one_by_one(core.records.of(handed))
+            records = list(core.records.of(handed))
+            handed.records, self._handed = records, handed  # before, the core hands them out again
             self._note(looked)
         except UsageError:
             raise
