@@ -39,6 +39,7 @@ MAX_INT16: Final = 2**15 - 1
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
 HIGHEST_PORT: Final = 65_535
+_WHOLE: Final = re.compile("-?[0-9]{1,19}")  # 19 digits write every number of 64 bits
 MAY_BE_EMPTY: Final = "may be empty"  # for `Annotated` text
 MILLISECONDS: Final = "of milliseconds"  # for an `Annotated` number
 
@@ -55,6 +56,24 @@ Milliseconds = typing.Annotated[int, MILLISECONDS]  # integers only: a caller wh
 def address_text(host: str, port: int) -> str:
     """Return HOST:PORT as `bootstrap.servers` and `listeners` accept it: with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number that ASCII digits write, after a minus sign or not. None: other text, or more than 19 digits.
+
+    `int()` raises ValueError for text that `isdecimal()` accepts, if it has more than 4300 digits.
+    """
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def is_port(number: int | None) -> typing.TypeGuard[int]:
+    """Return true for a port to listen on; 0 asks for a free one."""
+    return number is not None and 0 <= number <= HIGHEST_PORT
+
+
+def is_node_id(number: int | None) -> typing.TypeGuard[int]:
+    """Return true for the id of a broker."""
+    return number is not None and 0 <= number <= MAX_INT32
 
 
 class _BriefRepr(reprlib.Repr):

@@ -113,6 +113,14 @@ def test_many_topics_grow(broker: BrokerUnderTest, admin: fencepost.Admin) -> No
     assert [partition.partition for partition in admin.partitions_of([first, second])] == [0, 1, 2, 3, 0, 1]
 
 
+@pytest.mark.parametrize("name", ["\u00b2", "-", "-1", "1_0", "2147483648", "9" * 5_000])
+def test_text_that_is_no_id_of_a_broker(admin: fencepost.Admin, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not a broker's id"):
+        admin.describe_configs(name, resource_type=4)
+    with pytest.raises(ConfigurationError, match="is not a broker's id"):
+        admin.alter_configs(name, {"log.retention.ms": "5"}, resource_type=8)
+
+
 def test_settings_of_many(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     first, second = broker.name("one"), broker.name("other")
     admin.create_topics([NewTopic(first, configs={"cleanup.policy": "delete"}), second])

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from fencepost.arguments import brief_repr, whole_number
 from fencepost.errors import AuthenticationError, ConfigurationError
 from fencepost.protocol.json_text import parse_json
 from fencepost.protocol.scram import FEWEST_ITERATIONS, MOST_ITERATIONS, SCRAM_HASHES
@@ -96,10 +97,11 @@ def scram(mechanism: str, username: str, password: str, nonce: str) -> Conversat
     server_nonce = attributes.get("r", "")
     if not server_nonce.startswith(nonce) or len(server_nonce) == len(nonce):
         raise AuthenticationError(f"{mechanism}: the server's nonce does not begin with the client's")
-    iterations = int(attributes["i"]) if attributes.get("i", "").isdigit() else 0
+    asked = attributes.get("i", "")
+    iterations = whole_number(asked) or 0
     if not FEWEST_ITERATIONS <= iterations <= MOST_ITERATIONS:
         raise AuthenticationError(
-            f"{mechanism}: the server asks for {attributes.get('i')!r} iterations, accepted are "
+            f"{mechanism}: the server asks for {brief_repr(asked)} iterations, accepted are "
             f"{FEWEST_ITERATIONS} to {MOST_ITERATIONS}"
         )
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), _base64(mechanism, attributes.get("s", "")), iterations)

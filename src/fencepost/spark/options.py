@@ -178,7 +178,7 @@ def milliseconds(options: Mapping[str, str], name: str, default: int, lowest: in
     text = options.get(name.lower())
     if text is None:
         return default
-    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    match = re.fullmatch(r"([0-9]{1,18})\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _UNITS_MS:
         raise ConfigurationError(f"option {name}={brief_repr(text)}: a time such as 500ms, 30s, 15m, 1h or 1d")
     found = int(int(match[1]) * _UNITS_MS[match[2]])

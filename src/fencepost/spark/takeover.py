@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 __all__ = ["POOLED", "FlinkId", "doubt", "judge", "parse_flink"]
 
-_REST: Final = re.compile(r"(0|[1-9]\d*)-(0|[1-9]\d*)", re.ASCII)
+_REST: Final = re.compile(r"(0|[1-9]\d{0,18})-(0|[1-9]\d{0,18})", re.ASCII)
 PLAUSIBLE: Final = 10  # in checkpoints; Flink ends a transaction after its checkpoint or after one of the next
 POOL_MOST: Final = 20  # numbers below this may be a pool's
 POOLED: Final = (

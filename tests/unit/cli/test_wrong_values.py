@@ -15,12 +15,16 @@ OF_THE_CODE = re.compile(
 )
 
 
+DIGITS = "9" * 5_000  # more than int() reads
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dir").mkdir()
     (tmp_path / "empty").touch()
     (tmp_path / "bad.properties").write_bytes(b"bootstrap.servers=a:1\nbad line\n")
+    (tmp_path / "digits").write_text(DIGITS)
     os.mkfifo("fifo")
 
 
@@ -77,6 +81,16 @@ WRONG = {
     "configs alter topic x a.b=1": "unexpected argument: a.b=1; did you mean '--set a.b=1'?",
     "topics create x a.b=1": "unexpected argument: a.b=1; did you mean '--config a.b=1'?",
     "groups reset-offsets g -b 127.0.0.1:1": "Error: either --to or --shift-by is required",
+    f"groups reset-offsets g --topic t --to {DIGITS} -b 127.0.0.1:1": "is none of beginning",
+    f"groups reset-offsets g --topic t:{DIGITS} --to end -b 127.0.0.1:1": "is not TOPIC or TOPIC:0,1,2",
+    f"consume x --from {DIGITS}": "is none of beginning",
+    f"consume x --to -{DIGITS}": "is none of beginning",
+    f"configs describe broker {DIGITS}": "is not a broker's id",
+    f"topics list -b a:{DIGITS}": "is not a port",
+    f"broker --listen a:{DIGITS}": "is not HOST:PORT with a port from 0 to 65535",
+    f"broker --ui {DIGITS}": "is not a port from 0 to 65535",
+    f"broker --config listeners=PLAINTEXT://a:{DIGITS}": "is not NAME://HOST:PORT",
+    "simulate --resume digits": "--resume: digits holds no seed",
 }
 
 

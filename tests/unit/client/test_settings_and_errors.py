@@ -398,6 +398,7 @@ def test_compression_levels_that_do_not_exist(codec: str, level: int) -> None:
         ("h:-1", "'-1' is not a port"),
         ("h:0", "'0' is not a port"),
         ("h:\u00b2", "is not a port"),
+        ("h:" + "9" * 5_000, "is not a port"),
     ],
 )
 @pytest.mark.parametrize("client", [fencepost.Producer, fencepost.Consumer, fencepost.Admin])

@@ -71,6 +71,8 @@ def test_a_pattern_matches_as_in_java(pattern: str, matched: list[str]) -> None:
         ("*a", r"a \* with nothing to repeat"),
         ("^*a", r"a repeated \^"),
         ("a{,3}", "a { that is no number of times"),
+        ("a{" + "9" * 5_000 + "}", "a { that is no number of times"),
+        ("a{1," + "9" * 5_000 + "}", "a { that is no number of times"),
         ("[z-a]", "the range z-a"),
         ("[a", r"a \[ that is not closed"),
         ("(a", r"a \( that is not closed"),

@@ -175,6 +175,12 @@ def test_times_as_spark_writes_them(text: str, wanted: int) -> None:
     assert milliseconds({}, "delay", 7) == 7
 
 
+@pytest.mark.parametrize("text", ["9" * 5_000, "\u0665", "5 weeks", "", "-5"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="a time such as 500ms"):
+        milliseconds({"delay": text}, "delay", 7)
+
+
 def test_a_frame_is_refused_for_options_that_no_read_takes() -> None:
     check({**SERVERS, "subscribe": "t", "endingoffsets": "latest"})  # of a batch read
     check({**SERVERS, "subscribe": "t", "startingoffsets": "latest"})  # of a stream
@@ -185,6 +191,9 @@ def test_a_frame_is_refused_for_options_that_no_read_takes() -> None:
         ("startingOffsets", "soon"),
         ("startingOffsets", '{"t":[0]}'),
         ("startingTimestamp", "-1"),
+        ("startingOffsets", '{"\\ud800":{"0":5}}'),
+        ("endingOffsets", '{"\\ud800":{"0":5}}'),
+        ("startingOffsetsByTimestamp", '{"\\ud800":{"0":5}}'),
     ):
         with pytest.raises(ConfigurationError, match=name):
             check({**SERVERS, "subscribe": "t", name.lower(): text})

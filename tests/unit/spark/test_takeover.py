@@ -18,6 +18,7 @@ from fencepost.spark.takeover import FlinkId, doubt, judge, parse_flink
         ("etl", "etl-03-4", None),
         ("etl", "etl-3-\u0664", None),
         ("etl", "etl-3", None),
+        ("etl", f"etl-3-{'9' * 5_000}", None),
         ("etl", "etl2-3-4", None),
         ("", "-3-4", (3, 4)),
     ],

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fencepost.arguments import brief_repr, whole_number
 from fencepost.cli.names import file_to_write, need_other_file
 from fencepost.cli.output import MOST_SECONDS, Json, failures_reported, print_json, print_table, stopped_by_signals
 from fencepost.cli.progress import step
@@ -133,9 +134,10 @@ def _resumed(resume: Path | None, seed: int | None) -> int | None:
         text = read_small(resume).strip()
     except (OSError, ValueError) as error:
         raise typer.BadParameter(f"{resume}: {bare_reason(error)}", param_hint="--resume") from error
-    if not text.isdecimal():
-        raise typer.BadParameter(f"{resume} holds no seed, but {text[:40]!r}", param_hint="--resume")
-    return int(text)
+    found = whole_number(text)
+    if found is None or found < 0:
+        raise typer.BadParameter(f"{resume} holds no seed, but {brief_repr(text)}", param_hint="--resume")
+    return found
 
 
 def _write(path: Path | None, tally: _Tally) -> None:

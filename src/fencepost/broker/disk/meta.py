@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from uuid import UUID
 
+from fencepost.arguments import whole_number
 from fencepost.broker.disk.changes import Change, carry_out
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.sealed_json import Damaged, Newer
@@ -238,7 +239,7 @@ def _decode_producer_ids(data: bytes) -> int:
 
 
 def _refuse_newer(version: str) -> None:
-    if version.isdecimal() and int(version) > _VERSION:
+    if (whole_number(version) or 0) > _VERSION:
         raise Newer(f"version {version}, and {_VERSION} is the newest known here")
 
 

@@ -28,7 +28,7 @@ _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _WITH_PASSWORDS = (PLAIN, *SCRAM_HASHES)
 _MECHANISMS = (*_WITH_PASSWORDS, OAUTHBEARER)
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_TEXT = re.compile(r"(?:([A-Za-z0-9_.-]+)://)?(?:\[([^\]]*)\]|([^:,]*)):(\d+)")
+_TEXT = re.compile(r"(?:([A-Za-z0-9_.-]+)://)?(?:\[([^\]]*)\]|([^:,]*)):(\d{1,5})", re.ASCII)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_$.-]+")
 
 

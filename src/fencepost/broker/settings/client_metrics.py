@@ -58,10 +58,10 @@ class MetricsSubscription(NamedTuple):
         return all(pattern.matches(client[name]) for name, pattern in self.match.items())
 
 
-def check_interval(given: Mapping[str, str]) -> None:
-    """Check the range of `interval.ms`, if it is a number. Raises InvalidSubscription."""
-    text = given.get(_INTERVAL.key, "").strip()
-    if text.removeprefix("-").isdecimal() and not LEAST_INTERVAL_MS <= int(text) <= _HIGHEST_MS:
+def check_interval(settings: Mapping[str, str]) -> None:
+    """Check the range of `interval.ms` in checked settings. Raises InvalidSubscription."""
+    text = settings.get(_INTERVAL.key, str(DEFAULT_INTERVAL_MS))
+    if not LEAST_INTERVAL_MS <= int(text) <= _HIGHEST_MS:
         limits = f"interval must be between {LEAST_INTERVAL_MS} and {_HIGHEST_MS} (1 hour)"
         raise InvalidSubscription(f"Invalid value {text} for interval.ms, {limits}")
 

@@ -285,8 +285,8 @@ def check_client_metrics(given: Mapping[str, str]) -> dict[str, str]:
     for key in given:
         if key not in CLIENT_METRICS_SETTINGS:
             raise InvalidSubscription(f"Unknown client metrics configuration: {key}")
-    check_interval(given)
     checked = {key: check_value(CLIENT_METRICS_SETTINGS[key], value) for key, value in given.items()}
+    check_interval(checked)
     subscription_of(checked)
     return checked
 

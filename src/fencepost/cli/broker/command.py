@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fencepost.arguments import HIGHEST_PORT, address_text, brief_repr, is_utf8
+from fencepost.arguments import HIGHEST_PORT, address_text, brief_repr, is_port, is_utf8, whole_number
 from fencepost.broker.disk.directory_checks import DirectoryGone, DirectoryInUse, check_system
 from fencepost.broker.disk.system_files import raise_descriptor_limit
 from fencepost.broker.disk.two_copies import UnusableDirectory
@@ -125,9 +125,10 @@ def _fsync(text: str) -> str:
 
 
 def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > HIGHEST_PORT:
+    port = whole_number(text)
+    if not is_port(port):
         raise ArgumentTypeError(f"{brief_repr(text)} is not a port from 0 to {HIGHEST_PORT}")
-    return int(text)
+    return port
 
 
 def _is_help(action: Action) -> bool:
@@ -410,10 +411,11 @@ def _data_directory(pairs: dict[str, str], data_dir: str) -> str:
 
 def _address(option: str, text: str) -> tuple[str, int]:
     """Parse HOST:PORT, with brackets around an IPv6 address. Raises _UnusableArgument."""
-    host, separator, port = text.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > HIGHEST_PORT:
+    host, separator, digits = text.rpartition(":")
+    port = whole_number(digits)
+    if not separator or not is_port(port):
         raise _UnusableArgument(f"{option}: {brief_repr(text)} is not HOST:PORT with a port from 0 to {HIGHEST_PORT}")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), port
 
 
 def _metrics_address(options: _Options) -> tuple[str, int] | None:

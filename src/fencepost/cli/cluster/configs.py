@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from fencepost.arguments import brief_repr, is_node_id, whole_number
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected, pairs_of
 from fencepost.cli.names import in_utf8, named, topic_named
 from fencepost.cli.output import (
@@ -136,8 +137,8 @@ def _check(kind: ResourceKind, name: str) -> None:
         topic_named(name)
     if kind is ResourceKind.GROUP:
         named(name)
-    if kind in (ResourceKind.BROKER, ResourceKind.BROKER_LOGGER) and name and not (name.isascii() and name.isdecimal()):
-        raise typer.BadParameter(f"{name!r} is not a broker's id", param_hint="NAME")
+    if kind in (ResourceKind.BROKER, ResourceKind.BROKER_LOGGER) and name and not is_node_id(whole_number(name)):
+        raise typer.BadParameter(f"{brief_repr(name)} is not a broker's id", param_hint="NAME")
 
 
 def _check_broker(admin: Admin, kind: ResourceKind, name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import typer
 
-from fencepost.arguments import brief_repr
+from fencepost.arguments import brief_repr, whole_number
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 
 __all__ = ["POSITIONS", "Offset", "Point", "Position", "position_of"]
@@ -37,8 +37,8 @@ def position_of(text: str, option: str) -> Position:
             return Point(EARLIEST)
         case "end" | "latest":
             return Point(LATEST)
-    if text.removeprefix("-").isdecimal() and text.isascii():
-        return Offset(int(text))
+    if (offset := whole_number(text)) is not None:
+        return Offset(offset)
     try:
         timestamp = round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:

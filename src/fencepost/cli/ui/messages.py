@@ -46,7 +46,7 @@ UNDECODABLE: Final = (KafkaError, ValueError, RecursionError)
 MOST_PARSED: Final = 1024 * 1024  # bytes of a value that a JSON path is looked up in
 
 _PATH: Final = re.compile(r"\s*\$?\.?(?P<path>[^=!]+?)\s*(?P<rule>!=|=)\s*(?P<value>.*?)\s*", re.DOTALL)
-_STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+_STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[([0-9]{1,18})\]")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from fencepost.arguments import Int8, MaybeEmpty
+from fencepost.arguments import Int8, MaybeEmpty, brief_repr, is_node_id, whole_number
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.admin.items import ItemAnswer, ManyItems, Outcomes, each_of_targets
 from fencepost.client.net.cluster import AnyNode, Controller, Target
-from fencepost.errors import error_for
+from fencepost.errors import ConfigurationError, error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import describe_configs as dc
 from fencepost.protocol.messages import incremental_alter_configs as ic
@@ -242,7 +242,7 @@ class AdminConfigs(AdminBase):
             here = {
                 resource: altered
                 for resource, altered in changed.items()
-                if not _is_of_broker(resource.name, resource.resource_type) or node_id == int(resource.name)
+                if (only := _broker_of(resource)) is None or node_id == only
             }
             if not here:
                 return ""
@@ -272,8 +272,7 @@ class AdminConfigs(AdminBase):
         """Send one request to the target, and one to each broker that alone knows some of the settings."""
         by_target: dict[int | None, list[ConfigResource]] = {}
         for resource in resources:
-            is_of_broker = _is_of_broker(resource.name, resource.resource_type)
-            by_target.setdefault(int(resource.name) if is_of_broker else None, []).append(resource)
+            by_target.setdefault(_broker_of(resource), []).append(resource)
         asks = [(target if node is None else node, some, call) for node, some in by_target.items()]
         return await each_of_targets(self.cluster, asks, deadline_ms)
 
@@ -302,9 +301,14 @@ class AdminConfigs(AdminBase):
         return sorted(ConfigResource(each.resource_name, each.resource_type) for each in reply.config_resources)
 
 
-def _is_of_broker(name: str, resource_type: int) -> bool:
-    """Return true if only the broker itself knows the settings."""
-    return resource_type in (BROKER_RESOURCE, LOGGER_RESOURCE) and name != ""
+def _broker_of(resource: ConfigResource) -> int | None:
+    """Return the id of the broker that alone knows the settings, or None. Raises ConfigurationError."""
+    if resource.resource_type not in (BROKER_RESOURCE, LOGGER_RESOURCE) or not resource.name:
+        return None
+    found = whole_number(resource.name)
+    if not is_node_id(found):
+        raise ConfigurationError(f"settings of a broker: {brief_repr(resource.name)} is not a broker's id")
+    return found
 
 
 def _settings_of(resource: ConfigResource) -> str:

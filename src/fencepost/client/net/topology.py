@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
-from fencepost.arguments import address_text, brief_repr
+from fencepost.arguments import address_text, brief_repr, is_port, whole_number
 from fencepost.errors import ConfigurationError
 from fencepost.values import MutableValue
 
@@ -85,9 +85,10 @@ def parse_bootstrap(servers: str | Iterable[str]) -> tuple[Address, ...]:
             raise ConfigurationError(
                 f"bootstrap address {brief_repr(item)}: an IPv6 address needs brackets, [::1]:9092"
             )
-        if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-            raise ConfigurationError(f"bootstrap address {brief_repr(item)}: {port!r} is not a port")
-        addresses.append((host, int(port)))
+        number = whole_number(port)
+        if not number or not is_port(number):  # 0 is a port to listen on, and none to connect to
+            raise ConfigurationError(f"bootstrap address {brief_repr(item)}: {brief_repr(port)} is not a port")
+        addresses.append((host, number))
     if not addresses:
         raise ConfigurationError("bootstrap_servers is empty")
     return tuple(addresses)

@@ -61,7 +61,7 @@ _CATEGORIES: Final = frozenset(
 _GROUPS: Final = ("?:", "?=", "?!", "?<=", "?<!", "?>")
 _FLAGS: Final = re.compile(r"\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 _NAME: Final = re.compile(r"\?<([a-zA-Z][a-zA-Z0-9]*)>")
-_COUNT: Final = re.compile(r"\{\d+(?:,\d*)?\}")
+_COUNT: Final = re.compile(r"\{[0-9]{1,10}(?:,[0-9]{0,10})?\}")
 _WITHOUT_EFFECT: Final = "smd"  # these flags concern line ends, which no topic name has
 _HEX: Final = {"x": re.compile(r"([0-9a-fA-F]{2})|\{([0-9a-fA-F]+)\}"), "u": re.compile(r"([0-9a-fA-F]{4})()")}
 _OCTAL: Final = re.compile(r"[0-3][0-7]{0,2}|[4-7][0-7]?")
@@ -102,8 +102,8 @@ class _Translation:
 
     def _refused(self, what: str) -> ConfigurationError:
         return ConfigurationError(
-            f"option {self._option}={self._text!r}: {what} at position {self._at} is not supported; topics are matched "
-            "by Java's regular expressions, as far as their meaning does not depend on Java"
+            f"option {self._option}={brief_repr(self._text)}: {what} at position {self._at} is not supported; topics "
+            "are matched by Java's regular expressions, as far as their meaning does not depend on Java"
         )
 
     def _peek(self) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
-from fencepost.arguments import brief_repr
+from fencepost.arguments import brief_repr, is_utf8
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ConfigurationError
 from fencepost.protocol.json_text import parse_json
@@ -107,7 +107,9 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
     """Return the offsets from the form of `to_json`, without topic ids. Raises ConfigurationError for another form."""
     try:
         found = {
-            TopicPartition(topic, int(p)): _whole(at) for topic, parts in offsets.items() for p, at in parts.items()
+            TopicPartition(_topic(name), int(p)): _whole(at)
+            for name, parts in offsets.items()
+            for p, at in parts.items()
         }
         if min(found.values(), default=0) < 0:
             raise ValueError("an offset below 0")
@@ -238,7 +240,7 @@ def assigned(text: str) -> set[TopicPartition]:
     """Return the partitions of the option assign. Raises ConfigurationError."""
     try:
         value: Any = parse_json(text)
-        found = {TopicPartition(str(topic), _whole(number)) for topic, numbers in value.items() for number in numbers}
+        found = {TopicPartition(_topic(name), _whole(number)) for name, numbers in value.items() for number in numbers}
     except (ValueError, AttributeError, TypeError) as error:
         raise ConfigurationError(f'option assign={brief_repr(text)}: {{"topic":[0,1]}}') from error
     if not found:
@@ -286,14 +288,24 @@ def _parsed(text: str, option: str) -> Offsets:
     try:
         value: Any = parse_json(text)
         return {
-            TopicPartition(str(topic), _partition(partition)): _whole(at)
-            for topic, parts in value.items()
+            TopicPartition(_topic(name), _partition(partition)): _whole(at)
+            for name, parts in value.items()
             for partition, at in parts.items()
         }
     except (ValueError, AttributeError, TypeError) as error:
         raise ConfigurationError(
             f'option {option}={brief_repr(text)}: earliest, latest or {{"topic":{{"0":5}}}}'
         ) from error
+
+
+def _topic(name: str) -> str:
+    """Return the name. Raises ValueError for half of a pair of UTF-16, which only JSON can write.
+
+    PySpark's worker cannot send an error with such a name: the query would wait for ever.
+    """
+    if not is_utf8(name):
+        raise ValueError(f"{name!r} is not a topic")
+    return name
 
 
 def _partition(name: str) -> int:

@@ -45,9 +45,15 @@ def test_a_pattern_that_would_block_a_backtracking_matcher() -> None:
     assert not subscription.is_for({"client_id": "a" * 5_000})
 
 
-@pytest.mark.parametrize("interval", ["99", "3600001", "-5"])
+@pytest.mark.parametrize("interval", ["99", "3600001", "-5", " 99 ", "\u0663"])
 def test_intervals_out_of_range(interval: str) -> None:
     with pytest.raises(InvalidSubscription):
+        check_client_metrics({"interval.ms": interval})
+
+
+@pytest.mark.parametrize("interval", ["9" * 5_000, "-" + "9" * 5_000, "x", ""])
+def test_intervals_that_are_no_numbers(interval: str) -> None:
+    with pytest.raises(InvalidSetting, match="Not a number of type INT"):
         check_client_metrics({"interval.ms": interval})
 
 

@@ -67,6 +67,8 @@ def test_scram_escapes_names() -> None:
         SERVER_FIRST.replace(b"4096", b"4095"),
         SERVER_FIRST.replace(b"4096", b"2000000000"),
         SERVER_FIRST.replace(b"4096", b"-1"),
+        SERVER_FIRST.replace(b"4096", "\u00b2".encode()),
+        SERVER_FIRST.replace(b"4096", b"9" * 5_000),
         SERVER_FIRST.replace(b"s=W22Z", b"s=!!!!"),
         SERVER_FIRST.replace(b"s=W22ZaJ0SNY7soEsUEjb6gQ==", b"s="),
         b"m=must,understand,this",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from fencepost.arguments import brief_repr
+from fencepost.arguments import brief_repr, whole_number
 from fencepost.common_config import own_name
 from fencepost.compat.confluent_kafka.base.errors import KafkaException, error_of, local_error
 from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
@@ -155,9 +155,9 @@ def _complete(role: type[CommonConfig], settings: Mapping[str, Any]) -> dict[str
         added["default_api_timeout_ms"] = named["socket_timeout_ms"]  # librdkafka's time limit of admin calls
     if role is ConsumerConfig:
         added["enable_auto_offset_store"] = False
-        session = str(named.get("session_timeout_ms", ""))
-        if session.isdecimal() and "heartbeat_interval_ms" not in said:
-            added["heartbeat_interval_ms"] = min(_HEARTBEAT_MS, max(int(session) // 3, 1))
+        session_ms = whole_number(str(named.get("session_timeout_ms", "")))
+        if session_ms is not None and "heartbeat_interval_ms" not in said:
+            added["heartbeat_interval_ms"] = min(_HEARTBEAT_MS, max(session_ms // 3, 1))
     dotted = {name.replace("_", "."): value for name, value in added.items()}  # suggestions have their spelling
     return vars(role.from_dotted({**settings, **dotted}))
 
