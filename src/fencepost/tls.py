@@ -113,7 +113,13 @@ def identify(context: ssl.SSLContext, identity: Identity) -> None:
 
 @contextlib.contextmanager
 def _named(*paths: str | None) -> Iterator[None]:
-    """Add the paths and a reason to OpenSSL's errors, which lack both. Raises ValueError."""
+    """Add the paths and a reason to OpenSSL's errors, which lack both. Raises ValueError.
+
+    OpenSSL waits for ever for the writer of a named pipe, and for the end of a device such as /dev/zero.
+    """
+    for path in filter(None, paths):
+        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+            raise ValueError(f"{path}: this is not a regular file")
     try:
         yield
     except (OSError, ValueError) as error:

@@ -76,6 +76,7 @@ BELOW: dict[str, frozenset[str]] = {
             "on_first_use",
             "process",
             "protocol",
+            "small_files",
             "states",
             "tls",
             "topic_partition",

@@ -12,6 +12,7 @@ from fencepost.errors import AuthenticationError
 from fencepost.extras import require
 from fencepost.protocol.json_text import parse_json
 from fencepost.sasl_settings import ClientAssertion
+from fencepost.small_files import read_small
 
 __all__ = ["ASSERTION_TYPE", "assertion_source"]
 
@@ -32,9 +33,11 @@ def assertion_source(settings: ClientAssertion) -> Callable[[], str]:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="ascii")
+        return read_small(Path(path), "ascii")
     except UnicodeDecodeError:
         raise AuthenticationError(f"client assertion: {path} is no text in ASCII") from None
+    except ValueError as error:
+        raise AuthenticationError(f"client assertion: {path}: {error}") from None
 
 
 def _signed(settings: ClientAssertion) -> str:
@@ -77,7 +80,7 @@ def _template(path: str) -> _Template:
         AuthenticationError: It has something else, or fields that cannot be signed.
     """
     try:
-        found = parse_json(Path(path).read_bytes())
+        found = parse_json(read_small(Path(path), "utf-8-sig"))
         header, payload = ({} if found.get(name) is None else found[name] for name in _Template._fields)
     except (ValueError, AttributeError) as error:
         raise AuthenticationError(f"client assertion: {path} is no JSON object: {error}") from None

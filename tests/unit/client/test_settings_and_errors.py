@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import ssl
 import subprocess
 import sys
@@ -490,7 +491,12 @@ def test_errors_come_with_the_package() -> None:
 
 def test_a_file_that_tls_cannot_use_is_named(tmp_path: Path) -> None:
     keystore = Authority(tmp_path).issue("ours", locked_with="one").keystore
+    os.mkfifo(pipe := tmp_path / "pipe")
     for given, words in (
+        ({"ssl.truststore.location": str(pipe)}, f"{pipe}: this is not a regular file"),
+        ({"ssl.keystore.location": str(pipe)}, f"{pipe}: this is not a regular file"),
+        ({"ssl.truststore.location": "/dev/zero"}, "/dev/zero: this is not a regular file"),
+        ({"ssl.keystore.location": "/dev/zero"}, "/dev/zero: this is not a regular file"),
         ({"ssl.truststore.location": "/not/there.pem"}, "/not/there.pem: .*No such file"),
         ({"ssl.keystore.location": "/not/there.pem"}, "/not/there.pem: .*No such file"),
         (

@@ -266,6 +266,10 @@ def test_certificates_are_read_anew(tmp_path: Path, caplog: pytest.LogCaptureFix
         assert shown() == first
         assert shown() == first
         assert caplog.text.count("have changed and cannot be used, the previous ones remain in use") == 1
+        keystore.unlink()
+        os.mkfifo(keystore)  # OpenSSL would wait for its writer, and the broker with it
+        assert shown() == first
+        assert f"{keystore}: this is not a regular file" in caplog.text
         replace(keystore, renewed.key + renewed.certificate)
         assert shown() == ssl.PEM_cert_to_DER_cert(renewed.certificate) != first
         assert before.call(TOPICS, 9).brokers
