@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from fencepost.errors import ConfigurationError
 from fencepost.properties import read_properties
-from fencepost.small_files import read_small
+from fencepost.small_files import bare_reason, read_small
 
 __all__ = ["PROVIDERS", "resolved"]
 
@@ -109,7 +109,7 @@ def _of_directory(path: str, key: str) -> str:
     try:
         return read_small(Path(path) / key)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{Path(path) / key}: {error}") from error
+        raise ValueError(f"{Path(path) / key}: {bare_reason(error)}") from error
 
 
 _KAFKAS: Final = "org.apache.kafka.common.config.provider"

@@ -49,7 +49,8 @@ def _open_at_once(path: str, flags: int) -> int:
             waiting = select.poll()
             waiting.register(descriptor, select.POLLIN)
             if not waiting.poll(PIPE_WAIT_MS):
-                raise TimeoutError(f"a pipe to which nobody wrote within {PIPE_WAIT_MS / 1000:.0f} s")
+                reason = f"a pipe to which nobody wrote within {PIPE_WAIT_MS / 1000:.0f} s"
+                raise TimeoutError(errno.ETIMEDOUT, reason, path)
         os.set_blocking(descriptor, True)
     except BaseException:
         os.close(descriptor)

@@ -101,3 +101,9 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert (process.returncode, (tmp_path / "link.html").is_symlink()) == (1, True)
     assert "<html" in (tmp_path / "real.html").read_text()
     assert (tmp_path / "real.html").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_that_grows_is_named_when_it_cannot(address: str, tmp_path: Path) -> None:
+    process = program(tmp_path, "consume", "t", "--follow", "--output", "t.jsonl", "-b", address)
+    _, error = process.communicate(timeout=60)
+    assert "fencepost: t.jsonl: File too large" in error

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fencepost import small_files
 from fencepost.cli.main import main
 
 OF_THE_CODE = re.compile(
@@ -118,13 +119,18 @@ FILES = {
     "consume x --output dir -b 127.0.0.1:1": (2, "--output"),
     "broker --data-dir /proc/x --listen 127.0.0.1:0": (1, "/proc/x: the data directory cannot be made: No such file"),
     "broker --data-dir empty --listen 127.0.0.1:0": (1, "empty: Not a directory"),
+    "users set-password a --password-file fifo -b 127.0.0.1:1": (1, "fencepost: fifo: a pipe to which nobody wrote"),
 }
 
 
 @pytest.mark.parametrize("line", FILES)
 def test_a_file_that_cannot_be_used_is_named_once(
-    line: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(small_files, "PIPE_WAIT_MS", 50)
     with pytest.raises(SystemExit) as ended:
         main(line.split())
     error = capsys.readouterr().err + "".join(caplog.messages)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import cast
+
 import pyarrow as pa
 import pytest
 
+from fencepost.client.producer.adopted import AdoptedProducer
 from fencepost.errors import ConfigurationError
 from fencepost.spark.sink import rows
 from fencepost.spark.sink.content import content_of
@@ -62,3 +66,11 @@ def test_columns_that_can_be_written() -> None:
     headers = "array<struct<key:string,value:binary>>"
     check_columns([("key", "string"), *GOOD, ("topic", "string"), ("partition", "int"), ("headers", headers)], None)
     check_columns([("value", "string collate UNICODE"), ("timestamp", "timestamp")], "t")
+
+
+def test_a_topic_that_is_not_utf_8_is_refused_in_words() -> None:
+    """Spark's cast from binary to string checks nothing."""
+    topics = pa.array([b"t", b"\xff"]).view(pa.string())
+    batch = pa.record_batch({"value": [b"a", b"b"], "topic": topics})
+    with pytest.raises(ConfigurationError, match="a row's topic is not UTF-8"):
+        asyncio.run(rows.send_rows(cast(AdoptedProducer, None), None, batch, "decisions"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -48,8 +49,7 @@ def written_to(file: Path, *, grows: bool = False) -> Iterator[Write]:
     if kind in TABLES:
         require("arrow", f"to write {file}")
     with ExitStack() as closing:
-        opened: AbstractContextManager[BinaryIO] = file.open("xb") if grows else written_whole(file, is_new=True)
-        target = closing.enter_context(opened)
+        target = closing.enter_context(_growing(file) if grows else written_whole(file, is_new=True))
         if kind in LINES:
             yield lambda fetched: target.writelines(map(json_line, to_records(fetched)))
             return
@@ -64,6 +64,18 @@ def written_to(file: Path, *, grows: bool = False) -> Iterator[Write]:
         rows = _RowGroups(closing.enter_context(parquet.ParquetWriter(target, schema)))
         closing.callback(rows.flush)
         yield lambda fetched: rows.add(to_arrow(fetched, headers=True))
+
+
+@contextmanager
+def _growing(file: Path) -> Iterator[BinaryIO]:
+    """Yield a new file that has its name from the beginning. Raises OSError, which names the file."""
+    try:
+        with file.open("xb") as opened:
+            yield opened
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(file)) from error
+        raise
 
 
 class _RowGroups:

@@ -161,7 +161,7 @@ def producer_for(
 async def send_rows(producer: AdoptedProducer, topic: str | None, rows: pa.RecordBatch, decisions: str) -> None:
     """Pass a chunk to the producer.
 
-    Raises ConfigurationError for a row without a topic or for the topic `decisions`, and the first failure.
+    Raises ConfigurationError for a row without a topic in UTF-8 or for the topic `decisions`, and the first failure.
     """
     if topic is None:
         _check_column(rows.column("topic"), decisions)
@@ -169,8 +169,13 @@ async def send_rows(producer: AdoptedProducer, topic: str | None, rows: pa.Recor
 
 
 def _check_column(topics: pa.Array, decisions: str) -> None:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
+    try:
+        topics.validate(full=True)
+    except pa.ArrowInvalid:  # Spark casts bytes to text without a check
+        raise ConfigurationError("a row's topic is not UTF-8") from None
     if topics.null_count:
         raise ConfigurationError("a row's topic is null; set option topic, or fill the column")
     # Readers of decisions would wait for the rows' transaction, and find records that they cannot read.
