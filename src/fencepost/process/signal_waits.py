@@ -67,8 +67,10 @@ class Latch:
 
     def set(self) -> None:
         """Note that it has happened. May be called again."""
+        if self.is_set:
+            return
         self.is_set = True
-        with suppress(RuntimeError):  # it is open already
+        with suppress(RuntimeError):  # another thread has opened it
             self._gate.release()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -77,7 +79,7 @@ class Latch:
         while not self.is_set:
             part_s = _next_part(until_s)
             if self._gate.acquire(timeout=part_s):
-                self.set()
+                self._gate.release()
             elif part_s < LOOK_S:
                 return self.is_set
         return True

@@ -49,6 +49,10 @@ READS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+STRIDES = {"poll": 2, "deserialized": 3, "consume": 5, "consume more than is fetched at once": 47}
+"""Points from one strike to the next."""
+
+
 def numbers(result: Message | list[Message] | None) -> list[int]:
     """Return the numbers in the messages, without events."""
     messages = [] if result is None else [result] if isinstance(result, Message) else result
@@ -59,7 +63,7 @@ def numbers(result: Message | list[Message] | None) -> list[int]:
 def test_each_message_is_returned_once(servers: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.compat.confluent_kafka.base.fetched_messages._MOST", 40)
     read = READS[kind]
-    for at in count(0, 1 if kind != "consume more than is fetched at once" else 5):
+    for at in count(0, STRIDES[kind]):
         client = consumer(servers, kind, at)
         client.assign([TopicPartition("t", 0, 0)])
         given: list[int] = []

@@ -39,6 +39,7 @@ from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
 from fencepost.config import ProducerConfig
 from fencepost.errors import ApplicationRecoverableError, ClosedError, ConfigurationError, FatalError
 from fencepost.errors import KafkaError as OurError
+from fencepost.process.signal_waits import Latch
 
 T = TypeVar("T")
 
@@ -126,7 +127,8 @@ class Producer(MetadataClient):
                 timestamp or None,
                 partial(self._reports.arrived, sent),
             )
-        except BaseException as error:
+            sent.is_accepted = True
+        except (OurError, TypeError, ValueError) as error:  # others come from a signal handler, maybe after the record
             self._reports.give_room(sent)
             if isinstance(error, ClosedError):
                 raise RuntimeError(_CLOSED) from error
@@ -209,9 +211,15 @@ class Producer(MetadataClient):
         """
         client, until_s = self._open(), _end_s(timeout)
         self._events.tell()
-        sending = asyncio.run_coroutine_threadsafe(client._core.sender.flush(None), client._io.loop)
+        sending = _Flush(client)
+
+        def look() -> None:
+            self._events.tell()
+            if sending.done.is_set:
+                self._reports.drop_doubtful()
+
         try:
-            self._reports.serve(until_s, everything=True, look=self._events.tell)
+            self._reports.serve(until_s, everything=True, look=look)
         finally:
             sending.cancel()
         return self._reports.count
@@ -318,6 +326,34 @@ class Producer(MetadataClient):
 
         with _transactional():
             client._io.call(run)
+
+
+class _Flush:
+    """A flush of a producer in the background. `done` is set when all records sent before have results."""
+
+    def __init__(self, client: OurProducer) -> None:
+        """Begin. The loop creates the task: Python warns of a coroutine that an interrupted call does not start."""
+        self.done = Latch()
+        self._loop = client._io.loop
+        self._sender = client._core.sender
+        self._task: asyncio.Task[bool] | None = None
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def cancel(self) -> None:
+        """End it."""
+        self._loop.call_soon_threadsafe(self._end)
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._sender.flush(None))
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[bool]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self.done.set()
+
+    def _end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
 
 @contextmanager

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Final
+from itertools import count
+from typing import Any, Final, NamedTuple
 
 from fencepost.client.types import RecordMetadata
 from fencepost.compat.confluent_kafka.base.error_codes import NUMBERS
@@ -20,10 +19,13 @@ from fencepost.compat.confluent_kafka.base.values import (
 )
 from fencepost.errors import FailureType, ProduceFailedError, RecordRejectedError
 from fencepost.errors import KafkaError as OurError
+from fencepost.process.signal_waits import Latch
 
 __all__ = ["Reports", "Sent"]
 
 log = logging.getLogger("fencepost.client.producer")
+
+_numbers = count(1)
 
 _LOOK_S: Final = 0.1  # a wait looks again at this interval, because another thread may serve the last reports
 
@@ -41,9 +43,14 @@ _DROPPED: Final = frozenset((NUMBERS["_PURGE_QUEUE"], NUMBERS["_PURGE_INFLIGHT"]
 
 
 class Sent:
-    """A record in delivery."""
+    """A record in delivery.
 
-    __slots__ = ("begun_s", "callback", "key", "partition", "size", "topic", "value")
+    Attributes:
+        is_accepted: The producer has accepted it. False after a produce() that a signal handler interrupted, also if
+            the record is in delivery nevertheless.
+    """
+
+    __slots__ = ("begun_s", "callback", "is_accepted", "key", "number", "partition", "size", "topic", "value")
 
     def __init__(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, callback: Callback | None
@@ -52,6 +59,8 @@ class Sent:
         self.callback = callback
         self.size = len(key or b"") + len(value or b"")
         self.begun_s = time.monotonic()
+        self.number = next(_numbers)
+        self.is_accepted = False
 
     def message(self, metadata: RecordMetadata | None, error: KafkaError | None, latency_s: float) -> Message:
         """Return the message for the callback."""
@@ -64,17 +73,36 @@ class Sent:
         return Message(*position, self.key, self.value, None, None, timestamp, latency_s)
 
 
+class _Report(NamedTuple):
+    """The outcome of a record."""
+
+    sent: Sent
+    error: OurError | None
+    metadata: RecordMetadata | None
+    latency_s: float
+
+
 class Reports:
-    """A queue of delivery reports. It counts records from produce() until their reports are served."""
+    """A queue of delivery reports. It counts records from produce() until their reports are served.
+
+    A signal handler may raise at any call. Several threads may serve. Both happen only where a Python function begins
+    and behind a call, so a report is in the queue until the step before its callback, and a record is counted from the
+    step in which its size is added.
+    """
 
     def __init__(self, most_records: int, most_bytes: int) -> None:
         """Create a queue with limits for records and bytes. `most_records` 0: no limit of the number."""
         self._most_records = most_records
         self._most_bytes = most_bytes
-        self._lock = threading.Lock()
-        self.count = 0
+        self._counted: dict[int, Sent] = {}
         self._bytes = 0
-        self._arrived: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._arrived: deque[_Report] = deque()
+        self._news = Latch()  # set when a report arrives; a thread that waits afterwards replaces it
+
+    @property
+    def count(self) -> int:
+        """Number of records whose reports were not served."""
+        return len(self._counted)
 
     def statistics(self) -> dict[str, int]:
         """Return the number and size of the counted records, and the limits, under librdkafka's names."""
@@ -83,22 +111,34 @@ class Reports:
 
     def take_room(self, sent: Sent) -> bool:
         """Count a record. Return false if the queue is full."""
-        with self._lock:
-            if 0 < self._most_records <= self.count or self._bytes + sent.size > self._most_bytes:
-                return False
-            self.count += 1
-            self._bytes += sent.size
-            return True
+        if 0 < self._most_records <= self.count or self._bytes + sent.size > self._most_bytes:
+            return False
+        self._counted[sent.number] = sent
+        self._bytes += sent.size
+        return True
 
     def give_room(self, sent: Sent) -> None:
-        """Stop counting a record."""
-        with self._lock:
-            self.count -= 1
+        """Stop counting a record. May be called again."""
+        try:
+            del self._counted[sent.number]
             self._bytes -= sent.size
+        except KeyError:
+            return
 
     def arrived(self, sent: Sent, error: OurError | None, metadata: RecordMetadata | None) -> None:
         """Queue a report. The producer's own thread calls this."""
-        self._arrived.put(partial(self._tell, sent, error, metadata, time.monotonic() - sent.begun_s))
+        sent.is_accepted = True
+        self._arrived.append(_Report(sent, error, metadata, time.monotonic() - sent.begun_s))
+        self._news.set()
+
+    def drop_doubtful(self) -> None:
+        """Stop counting records that the producer has not accepted.
+
+        All records that were accepted before must have their reports.
+        """
+        for sent in list(self._counted.values()):
+            if not sent.is_accepted:
+                self.give_room(sent)
 
     def serve(
         self, until_s: float | None, *, everything: bool = False, look: Callable[[], object] = lambda: None
@@ -114,32 +154,45 @@ class Reports:
             The number of reports served.
         """
         served = 0
-        while self.count if everything else not served:
+        while self._counted if everything else not served:
             look()
             left_s = _LOOK_S if until_s is None else until_s - time.monotonic()
-            if self._next(min(left_s, _LOOK_S)):
-                served += 1
+            if self._arrived:
+                served += self._serve_first()
             elif left_s <= 0:
                 break
-        while self._next(0):
-            served += 1
+            else:
+                self._wait(min(left_s, _LOOK_S))
+        while self._arrived:
+            served += self._serve_first()
         return served
 
-    def _next(self, wait_s: float) -> bool:
-        try:
-            tell = self._arrived.get(timeout=max(wait_s, 0))
-        except queue.Empty:
-            return False
-        tell()
-        return True
+    def _wait(self, wait_s: float) -> None:
+        """Wait for a report. SimpleQueue.get() of CPython 3.11 may wait for ever if several threads call it."""
+        if self._news.is_set:
+            self._news = Latch()
+        news = self._news
+        if not self._arrived:
+            news.wait(wait_s)
 
-    def _tell(self, sent: Sent, error: OurError | None, metadata: RecordMetadata | None, latency_s: float) -> None:
-        self.give_room(sent)
+    def _serve_first(self) -> bool:
+        """Serve the oldest report. Return false if another thread does."""
+        try:
+            report = self._arrived[0]
+        except IndexError:
+            return False
+        sent, error, metadata, latency_s = report
         failure = None if error is None else _failure(error, sent)
-        if sent.callback is not None:
-            sent.callback(failure, sent.message(metadata, failure, latency_s))
+        callback, message = sent.callback, sent.message(metadata, failure, latency_s)
+        self.give_room(sent)
+        if not self._arrived or self._arrived[0] is not report:
+            return False
+        del self._arrived[0]  # no call between the comparison, this and the callback
+        if callback is not None:
+            callback(failure, message)
         elif failure is not None and failure.code() not in _DROPPED:
             log.warning("a record of topic %r, which has no on_delivery, was not delivered: %s", sent.topic, error)
+        return True
 
 
 def _failure(error: OurError, sent: Sent) -> KafkaError:
