@@ -156,6 +156,7 @@ def test_the_tutorial(folder: Path) -> None:
         assert int(doubled[1]) > 0
         for topic in ("invoices", "spark"):
             assert printed[f"python check.py {topic}"].startswith(f"{topic}: 20000 records, 0 missing, 0 doubled\n")
+        assert "[Stage" not in printed["python kill.py exact_spark.py spark"]  # a bar would cut through lines
     finally:
         for broker in brokers:
             end(broker, signal.SIGTERM)

@@ -109,6 +109,22 @@ def test_a_person_turns_from_cluster_to_cluster(
         admin.delete_topics(["of-guarded"])
 
 
+@pytest.mark.parametrize("width", [420, 800, 1400])
+def test_the_whole_address_of_a_cluster_is_shown(width: int, show: Callable[..., Tab]) -> None:
+    servers = ",".join(f"kafka-{number}.warehouse.example.internal:9092" for number in range(1, 4))
+    both = [PageCluster({"bootstrap.servers": servers}, name) for name in ("warehouse-of-the-north", "other")]
+    for clusters, query in ((both[:1], ""), (both, "?cluster=warehouse-of-the-north")):
+        with contextlib.closing(Page(clusters, every_s=0.2)) as page:
+            tab = show(f"{page.address}#/overview{query}", viewport={"width": width, "height": 800})
+            sees(tab, servers, where="#servers")
+            cut = tab.locator("#servers").evaluate(
+                "(each) => [each.scrollWidth - each.clientWidth, each.scrollHeight - each.clientHeight]"
+            )
+            assert max(cut) <= 0
+            assert tab.locator("#servers").evaluate("(each) => each.offsetWidth") > 200
+            assert tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_note_does_not_look_like_an_alarm(show: Callable[..., Tab], scheme: str) -> None:
     """The note: the page describes the transactions in 100 partitions, and one is open in more."""

@@ -1,4 +1,7 @@
-"""Create a local session that starts processes faster, and passes rows in larger batches, than Spark's defaults."""
+"""Create a local session that starts processes faster, and passes rows in larger batches, than Spark's defaults.
+
+It shows no progress bars: a bar is written over the last line of the program's output, also into a file.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
 }
 """Settings of a session, unless the caller sets them."""
 
