@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 import fencepost
+from fencepost.cli.diagnosis import cluster_snapshot
 from fencepost.client.admin.topics import NewTopic
 from fencepost.client.diagnosis.findings import Severity
 from fencepost.errors import KafkaError
@@ -136,6 +137,31 @@ def test_a_question_that_is_not_answered_in_time(capsys: pytest.CaptureFixture[s
         assert groups["words"].startswith("groups: not known: ")
         assert " did not answer " in groups["words"]
         assert groups["action"] == "run the command again; if it stays, see the broker's log"
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.3, "Metadata was not sent to {broker}: no time was left for a response"),
+        (1, "not asked, because earlier questions took the 3000 ms for all"),
+    ],
+)
+def test_questions_after_the_end_of_the_time_are_not_asked(
+    share: float,
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker holds one question, and with it all that follow on the connection."""
+    monkeypatch.setattr(cluster_snapshot, "CALL_SHARE", share)
+    with fencepost.Broker() as broker, fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic("t", 1)
+        admin.alter_group_offsets("g", {("t", 0): 0})
+        with broker.faults.delay("ListGroups", 120, times=None):
+            said = Commands(broker.bootstrap_servers, capsys)("doctor", "--no-probe", "--timeout", "3", status=4)
+        assert words.format(broker=broker.bootstrap_servers) in said
+        assert not re.search(r"(within|in the) [01] ms", said + caplog.text)
 
 
 def test_a_decided_transaction_without_its_marker(capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,8 +114,19 @@ class Collector:
         self._partitions = Rotation(self._bounds.partitions)
         self._groups = Rotation(self._bounds.groups)
 
+    def _left_ms(self) -> int:
+        return min(self._patience_ms, self._until_ms - self._calls.cluster.runtime.now_ms())
+
     def _patience(self) -> int:
-        return max(min(self._patience_ms, self._until_ms - self._calls.cluster.runtime.now_ms()), 1)
+        """Return the time limit of the next call in ms. Raises KafkaTimeoutError if the collection's time is up."""
+        left_ms = self._left_ms()
+        if left_ms <= 0:
+            raise KafkaTimeoutError(f"not asked, because earlier questions took the {self._timeout_ms} ms for all")
+        return left_ms
+
+    async def _ask(self, call: Callable[..., Coroutine[Any, Any, T]], argument: object) -> T:
+        """Make a call with the time that is left when it begins. Raises KafkaError."""
+        return await call(argument, api_timeout_ms=self._patience())
 
     async def collect(
         self,
@@ -169,7 +180,7 @@ class Collector:
         for name, answer in zip(names, map(checked, answers), strict=True):
             if isinstance(answer, KafkaError):
                 if isinstance(answer, AWAY):  # if all brokers are away, this raises
-                    await self._calls.ping(max(self._patience(), LEAST_PING_MS))
+                    await self._calls.ping(max(self._left_ms(), LEAST_PING_MS))
                 found.unknown.append(unknown_of("groups" if name == "offsets" else name, answer))
             else:
                 found.unknown += answer.get("unknown", ())
@@ -179,7 +190,7 @@ class Collector:
 
     async def _brokers(self, cluster: ClusterDescription) -> Mapping[str, Any]:
         nodes = [node.id for node in cluster.brokers]
-        ping_ms = max(min(MOST_PING_MS, self._patience()), LEAST_PING_MS)
+        ping_ms = max(min(MOST_PING_MS, self._left_ms()), LEAST_PING_MS)
         calls = [self._calls.throttle_of(node, ping_ms) for node in nodes]
         answers = dict(zip(nodes, map(checked, await gather(self._calls.cluster.runtime, calls)), strict=True))
         self._silent = {node: answer for node, answer in answers.items() if isinstance(answer, KafkaError)}
@@ -190,7 +201,7 @@ class Collector:
 
     async def _disks(self, cluster: ClusterDescription) -> Mapping[str, Any]:
         nodes = [node.id for node in cluster.brokers if node.id not in self._silent]
-        calls = [self._calls.describe_log_dirs([node], api_timeout_ms=self._patience()) for node in nodes]
+        calls = [self._ask(self._calls.describe_log_dirs, [node]) for node in nodes]
         dirs: list[LogDir] = []
         unknown = []
         for node, answer in zip(nodes, map(checked, await gather(self._calls.cluster.runtime, calls)), strict=True):
@@ -297,7 +308,7 @@ class Collector:
         selected = behind[: self._bounds.held]
         answers = await gather(
             self._calls.cluster.runtime,
-            [self._calls.describe_producers([partition], api_timeout_ms=self._patience()) for partition in selected],
+            [self._ask(self._calls.describe_producers, [partition]) for partition in selected],
         )
         producers: dict[TopicPartition, Sequence[ProducerDescription] | UnansweredQuestion] = {}
         part = "transactions that hold readers back"
@@ -393,6 +404,8 @@ class Collector:
                     if partition in ends and 0 <= at < ends[partition].stable:
                         positions.setdefault((partition, at), []).append(group)
         selected = sorted(positions, key=lambda each: (each[1] - ends[each[0]].stable, each))[: self._bounds.read]
+        if selected:
+            self._patience()  # raises if no time is left
         cluster, deadline_ms = self._calls.cluster, self._until_ms
         answers = await gather(cluster.runtime, [damage_at(cluster, *each, deadline_ms) for each in selected])
         damaged: dict[TopicPartition, UnreadableRecords] = {}
@@ -442,7 +455,7 @@ class Collector:
         ]
         answers = await gather(
             self._calls.cluster.runtime,
-            [self._calls.describe_group(group, api_timeout_ms=self._patience()) for group in selected],
+            [self._ask(self._calls.describe_group, group) for group in selected],
         )
         members: dict[str, GroupDescription] = {}
         unknown = {}

@@ -118,6 +118,7 @@ class BrokerConnection:
                 runtime.open(host, port, config.max_response_bytes),
                 config.socket_connection_setup_timeout_ms,
                 f"connect to {name}{through(config.proxy_url)}",
+                limit="socket_connection_setup_timeout_ms",
             )
         except StreamClosed as error:
             if isinstance(error, StreamRefused):
@@ -223,6 +224,7 @@ class BrokerConnection:
         answered: bool = True,
         awaited: bool = True,
         ahead: bool = False,
+        limit: str = "that the call had left",
     ) -> memoryview:
         """Send a request body and return the body of the response.
 
@@ -230,12 +232,13 @@ class BrokerConnection:
             api_key: The API.
             version: The version of the request.
             body: The encoded request without header.
-            timeout_ms: Maximum wait in ms. The connection stays open afterwards.
+            timeout_ms: Maximum wait in ms. The connection stays open afterwards. If it is 0 or less, nothing is sent.
             server_ms: Time in ms for which the broker may hold the request (long poll, join). It extends the request
                 timeout, after which the connection is closed.
             answered: False if the broker sends no response (acks=0). The result is then empty.
             awaited: False to return without the response, which is dropped when it comes. The result is then empty.
             ahead: Do not hold the request back. Used for authentication.
+            limit: The origin of `timeout_ms`, for the message of the error.
 
         Raises:
             KafkaTimeoutError: No response within `timeout_ms`.
@@ -244,6 +247,8 @@ class BrokerConnection:
         """
         if self._closed is not None:
             raise DisconnectedError(f"the connection to {self.name} is closed") from self._closed
+        if awaited and timeout_ms <= 0:
+            raise KafkaTimeoutError(f"{api_name(api_key)} was not sent to {self.name}: no time was left for a response")
         self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
         pending = _Pending(self._next_correlation_id, api_key, version, self._runtime.event())
         head = frame.encode_request_frame(api_key, version, pending.correlation_id, self._config.client_id, b"")
@@ -267,7 +272,7 @@ class BrokerConnection:
                 await self._stream.send(buffers)
             if not (answered and awaited):
                 return memoryview(b"")
-            reply = await self._reply(pending, timeout_ms, self._config.request_timeout_ms + server_ms)
+            reply = await self._reply(pending, timeout_ms, server_ms, limit)
         except StreamRefused as error:
             refused = AuthenticationError(f"{self.name}: {error}")
             self.close(refused)
@@ -281,14 +286,16 @@ class BrokerConnection:
         self.traffic.answered(self.used_ms - begun_ms, len(reply))
         return reply
 
-    async def _reply(self, pending: _Pending, timeout_ms: float, request_timeout_ms: float) -> memoryview:
-        patience = min(timeout_ms, request_timeout_ms)
-        if not await pending.arrived.wait(patience):
-            operation = f"{self.name} did not answer {api_name(pending.api_key)} within {patience:.0f} ms"
-            if request_timeout_ms <= timeout_ms:
-                self.close(DisconnectedError(operation, sent=True))
-                raise DisconnectedError(operation, sent=True)
-            raise KafkaTimeoutError(operation, outcome_unknown=True)
+    async def _reply(self, pending: _Pending, timeout_ms: float, server_ms: float, limit: str) -> memoryview:
+        of_requests_ms = self._config.request_timeout_ms
+        if not await pending.arrived.wait(min(timeout_ms, of_requests_ms + server_ms)):
+            words = f"{self.name} did not answer {api_name(pending.api_key)}"
+            if of_requests_ms + server_ms > timeout_ms:
+                raise KafkaTimeoutError(f"{words} in the {timeout_ms:.0f} ms {limit}", outcome_unknown=True)
+            held = f" and the {server_ms:.0f} ms for which it may hold the request" if server_ms else ""
+            silent = f"{words} within request_timeout_ms={of_requests_ms}{held}"
+            self.close(DisconnectedError(silent, sent=True))
+            raise DisconnectedError(silent, sent=True)
         if pending.error is not None:
             raise DisconnectedError(str(pending.error), sent=pending.sent) from pending.error
         if pending.body is None:
@@ -429,7 +436,11 @@ class BrokerConnection:
         # others.
         timeout_ms = min(self._config.request_timeout_ms, self._config.socket_connection_setup_timeout_ms)
         body = await self.exchange(
-            API_VERSIONS, version, [codec.encode_request(message, version)], timeout_ms=timeout_ms
+            API_VERSIONS,
+            version,
+            [codec.encode_request(message, version)],
+            timeout_ms=timeout_ms,
+            limit="of socket_connection_setup_timeout_ms",
         )
         refused = len(body) >= 2 and struct.unpack_from(">h", body)[0] == E.UNSUPPORTED_VERSION
         try:

@@ -124,7 +124,8 @@ class ClientLogin:
         if self.kerberos is None:
             return taken()
         operation = "an answer of the Kerberos KDC"
-        return cast(T, await within(runtime, runtime.run_callback(taken), timeout_ms, operation))
+        asked = within(runtime, runtime.run_callback(taken), timeout_ms, operation, limit="request_timeout_ms")
+        return cast(T, await asked)
 
     async def _current_token(self, runtime: Runtime, timeout_ms: float) -> sasl.OAuthToken:
         """Return the current token, or a new one.
@@ -141,7 +142,7 @@ class ClientLogin:
             runtime.spawn(self._ask(runtime, self.token_provider, asking))
         if not await asking.wait(timeout_ms):
             busy = self._slow.in_progress() if self._slow is not None else ""
-            late = f"{PROVIDER}: no token within {timeout_ms:.0f} ms"
+            late = f"{PROVIDER}: no token within request_timeout_ms={timeout_ms:.0f}"
             failure: KafkaError | None = KafkaTimeoutError("; ".join(filter(None, (late, busy))))
         else:
             failure = self._failure

@@ -26,8 +26,13 @@ class _Box(MutableValue, kw_only=False):
             self.value.close()
 
 
-async def within(runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms: float, operation: str) -> T:
-    """Await `coroutine` in a task of its own. After `timeout_ms` cancel it and raise KafkaTimeoutError."""
+async def within(
+    runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms: float, operation: str, *, limit: str = ""
+) -> T:
+    """Await `coroutine` in a task of its own. After `timeout_ms` cancel it and raise KafkaTimeoutError.
+
+    `limit` is the name of the setting that `timeout_ms` comes from, for the message of the error.
+    """
     box = _Box()
     done = runtime.event()
 
@@ -51,7 +56,8 @@ async def within(runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms
             _drop_unstarted(coroutine)
             box.drop()
     if not finished:
-        raise KafkaTimeoutError(f"{operation}: no result within {timeout_ms:.0f} ms")
+        waited = f"{limit}={timeout_ms:.0f}" if limit else f"{timeout_ms:.0f} ms"
+        raise KafkaTimeoutError(f"{operation}: no result within {waited}")
     if box.error is not None:
         raise box.error
     result: T = box.value

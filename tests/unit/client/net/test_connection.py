@@ -122,6 +122,39 @@ def test_impatience_keeps_the_connection_and_request_timeout_closes_it() -> None
     run(body)
 
 
+def test_an_unanswered_request_names_the_limit_of_its_wait() -> None:
+    async def body(world: World) -> None:
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG)
+        world.broker.scripts[26] += [lambda _, __: None] * 3
+        with pytest.raises(KafkaTimeoutError, match=r"did not answer EndTxn in the 500 ms that the call had left$"):
+            await connection.request(EndTxnRequest(), 5, timeout_ms=500)
+        with pytest.raises(DisconnectedError, match=r"did not answer EndTxn within request_timeout_ms=1000$"):
+            await connection.request(EndTxnRequest(), 5, timeout_ms=5000)
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG)
+        with pytest.raises(
+            DisconnectedError, match=r"within request_timeout_ms=1000 and the 300 ms for which it may hold the request$"
+        ):
+            await connection.request(EndTxnRequest(), 5, timeout_ms=5000, server_ms=300)
+        world.broker.scripts[18].append(lambda _, __: None)
+        quick = AdminConfig(bootstrap_servers="broker", socket_connection_setup_timeout_ms=700)
+        with pytest.raises(KafkaTimeoutError, match=r"ApiVersions in the 700 ms of socket_connection_setup_timeout_ms"):
+            await BrokerConnection.connect(world.runtime, "broker", 9092, quick)
+
+    run(body)
+
+
+@pytest.mark.parametrize("left_ms", [0, -3])
+def test_a_request_without_time_for_a_response_is_not_sent(left_ms: int) -> None:
+    async def body(world: World) -> None:
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG)
+        with pytest.raises(KafkaTimeoutError, match="EndTxn was not sent to broker:9092: no time was left") as raised:
+            await connection.request(EndTxnRequest(), 5, timeout_ms=left_ms)
+        assert not raised.value.outcome_unknown
+        connection.close()
+
+    assert run(body).asked(26) == []
+
+
 def test_a_reply_that_is_too_large_is_not_read() -> None:
     async def body(world: World) -> None:
         config = AdminConfig(bootstrap_servers="broker", request_timeout_ms=1000, max_response_bytes=600)
