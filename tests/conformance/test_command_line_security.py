@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from fencepost.client.admin.acls import Acl, AclOperation, AclPermission, Patter
 from fencepost.client.admin.scram import ScramCredential, ScramMechanism
 from fencepost.small_files import MOST_BYTES
 from tests.conformance.conftest import ARMS
+from tests.support.brokers import Arm
 from tests.support.commands import Commands
 from tests.support.secured import ADMIN, PASSWORD, USERS, Secured, secured
 from tests.support.waiting import until
@@ -241,6 +242,46 @@ def test_an_empty_list_without_rights_is_no_success(
         admin.create_acls([Acl(resource, "*", f"User:{user}", AclOperation.DESCRIBE)])
         until(lambda: _listed(run, command))
         assert run.error == ""
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_lists_without_the_right_to_ask_about_absent_coordinators(
+    arm: Arm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The cluster is new. The settings that its internal topics will have need DESCRIBE_CONFIGS on the cluster."""
+    internal = {"groups": "__consumer_offsets", "transactions": "__transaction_state"}
+    rest = {*internal.values(), "__share_group_state"}
+    described = [ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID]
+    file = tmp_path / "monitor.properties"
+    file.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")
+    with secured(arm) as world, fencepost.Admin(world.open_address) as admin:
+        user, topic = world.user(), world.name("t")
+        admin.create_topic(topic, 1)
+        monkeypatch.setenv("FENCEPOST_SASL_USERNAME", user)
+        monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", USERS[user])
+        run = Commands(world.bootstrap_servers, capsys, "--command-config", str(file))
+        admin.create_acls([Acl(kind, "*", f"User:{user}", AclOperation.DESCRIBE) for kind in described])
+        admin.create_acls([Acl(ResourceType.CLUSTER, "kafka-cluster", f"User:{user}", AclOperation.DESCRIBE)])
+
+        def unknown(found: Iterable[Mapping[str, str]]) -> dict[str, str]:
+            """The actions of the findings about topics that are not there, by topic."""
+            named = {each["name"].rpartition(" ")[2]: each for each in found if each["code"] == "FP002"}
+            return {name: each["action"] for name, each in named.items() if name in rest}
+
+        ask = "use a principal with DESCRIBE_CONFIGS on the cluster"
+        found = lambda: json.loads(run("doctor", "--no-probe", "--json", status=None))["findings"]  # noqa: E731
+        until(lambda: unknown(found()) == dict.fromkeys(rest, ask))
+        assert not {each["code"] for each in found()} & {"FP301", "FP302", "FP304"}
+        assert unknown(run.json("transactions", "list")["findings"]) == {internal["transactions"]: ask}
+        assert run("groups", "list") == "GROUP  TYPE  STATE\n"
+        assert "FP002 unknown: cluster: creation of __consumer_offsets: not known: " in run.error
+        run("groups", "describe", "g", status=1)
+        assert run.error.endswith("fencepost: there is no group 'g'\n")
+        admin.alter_group_offsets("g", {(topic, 0): 0})
+        assert run("groups", "list") == "GROUP  TYPE     STATE\ng      classic  Empty\n"
+        assert run.error == ""
+        admin.create_acls([Acl(ResourceType.CLUSTER, "kafka-cluster", f"User:{user}", AclOperation.DESCRIBE_CONFIGS)])
+        until(lambda: unknown(found()) == {})
 
 
 def _listed(run: Commands, command: str) -> bool:

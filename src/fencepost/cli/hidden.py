@@ -15,11 +15,12 @@ from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.calls import DiagnosisCalls
 from fencepost.client.diagnosis.cluster_rules import unanswered_finding, uncreated_finding
 from fencepost.client.diagnosis.collecting import unanswered_lists
-from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS
+from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, creation_of
+from fencepost.client.diagnosis.facts import unknown_of
 from fencepost.client.diagnosis.findings import Finding
 from fencepost.client.diagnosis.visibility import VisibilityCalls
 from fencepost.client.net.cluster import Cluster
-from fencepost.errors import AuthorizationError, ItemsFailedError
+from fencepost.errors import ItemsFailedError, KafkaError
 
 __all__ = [
     "check_visible",
@@ -72,14 +73,14 @@ def listed(ask: Callable[[], list[T]], part: str) -> tuple[list[T], list[Finding
 
 
 def impossible_topic(admin: Admin, part: str) -> Finding | None:
-    """Return a finding if the brokers cannot create the topic of the coordinators. Called for an empty list.
+    """Return a finding if the brokers cannot create the topic of the coordinators, or do not say so.
 
-    Return None if this principal may not ask. Raises KafkaError.
+    Called for an empty list.
     """
     try:
         return admin._run(lambda core: _impossible_topic(core.cluster, part))
-    except AuthorizationError:
-        return None
+    except KafkaError as error:
+        return unanswered_finding(unknown_of(creation_of(part), error))
 
 
 async def _impossible_topic(cluster: Cluster, part: str) -> Finding | None:

@@ -42,6 +42,7 @@ from fencepost.cli.spark import Sink, forget, sinks
 from fencepost.cli.transaction_view import Session, meaning_in, open_session, state_of
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.diagnosis.cluster_rules import unanswered_finding
+from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, creation_of
 from fencepost.client.diagnosis.diagnosing import diagnose
 from fencepost.client.diagnosis.facts import FailureKind
 from fencepost.client.diagnosis.holding import (
@@ -150,10 +151,12 @@ def _print_listed(
     as_json: bool,
 ) -> None:
     """Print the transactions, the partitions that they hold back, and the findings about transactions."""
+    others = [creation_of(part) for part in COORDINATOR_TOPICS if part != "transactions"]
     findings = [
         each
         for each in diagnose(snapshot)
-        if each.code.startswith(("FP0", "FP4")) or (each.code.startswith("FP3") and each.name == "transactions")
+        if (each.code.startswith(("FP0", "FP4")) and each.name not in others)
+        or (each.code.startswith("FP3") and each.name == "transactions")
     ]
     if as_json:
         waiting = [

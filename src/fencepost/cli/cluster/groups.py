@@ -195,7 +195,8 @@ def _known(admin: Admin, group: str) -> tuple[GroupDescription, str]:
     if not kinds:
         if not found and (impossible := impossible_topic(admin, "groups")) is not None:
             print_problem(impossible)
-            raise typer.Exit(1)
+            if impossible.severity is not Severity.UNKNOWN:
+                raise typer.Exit(1)
         _ask(admin, [group])
         refuse(f"there is no group {group!r}")
     return admin.describe_group(group), kinds[0]

@@ -36,7 +36,7 @@ _RIGHTS: Final = {  # by the first word of the part; brokers' errors do not name
     "disks": "DESCRIBE on the cluster",
     "settings": "DESCRIBE_CONFIGS on the topics",
     "records": "READ on the topics of the groups that are behind",
-    "coordinators": "DESCRIBE_CONFIGS on the cluster",
+    "creation": "DESCRIBE_CONFIGS on the cluster",
     "sinks": "DESCRIBE and READ on the decision topic",
     "guarantee": "DESCRIBE and WRITE on transactional ids that begin with fencepost-sink/",
     "groups": "DESCRIBE on the groups and their topics",

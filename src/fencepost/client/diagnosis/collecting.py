@@ -16,7 +16,7 @@ from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
 from fencepost.client.diagnosis.calls import DiagnosisCalls
-from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, UncreatedTopic
+from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, UncreatedTopic, creation_of
 from fencepost.client.diagnosis.facts import Ends, Facts, FailureKind, UnansweredQuestion, UnreadableRecords, unknown_of
 from fencepost.client.diagnosis.group_rules import REBALANCING
 from fencepost.client.diagnosis.holding import OPEN_STATES, some_of
@@ -255,21 +255,17 @@ class Collector:
         unknown = []
         for part, topic in COORDINATOR_TOPICS.items():
             try:
-                if topic.name in topics:
-                    if topic.kind is not None:
-                        await self._calls.find_coordinator(topic.kind, self._patience())
-                elif (missing := await self._calls.uncreated(topic, answering, self._patience())) is not None:
-                    uncreated[part] = missing
+                if topic.name not in topics:
+                    missing = await self._calls.uncreated(topic, answering, self._patience())
+                    uncreated |= {} if missing is None else {part: missing}
+                elif topic.kind is not None:
+                    await self._calls.find_coordinator(topic.kind, self._patience())
             except KafkaError as error:
-                unknown.append(unknown_of(part if topic.name in topics else "coordinators", error))
-        return {
-            "uncreated": uncreated,
-            "unknown": [
-                each
-                for each in unknown
-                if each.part == "coordinators" or each.failure_kind is not FailureKind.NOT_ALLOWED
-            ],
-        }
+                is_creation = topic.name not in topics
+                each = unknown_of(creation_of(part) if is_creation else part, error)
+                if is_creation or each.failure_kind is not FailureKind.NOT_ALLOWED:  # else "rights" tells it
+                    unknown.append(each)
+        return {"uncreated": uncreated, "unknown": unknown}
 
     # --- topics and transactions ---
 

@@ -9,7 +9,7 @@ from fencepost.client.admin.topics import NewTopic
 from fencepost.client.net.cluster import CoordinatorKind
 from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
-__all__ = ["COORDINATOR_TOPICS", "StateTopic", "UncreatedTopic"]
+__all__ = ["COORDINATOR_TOPICS", "StateTopic", "UncreatedTopic", "creation_of"]
 
 
 class StateTopic(NamedTuple):
@@ -106,3 +106,8 @@ class UncreatedTopic(NamedTuple):
     in_sync: int
     brokers: int
     refusal: str | None = None
+
+
+def creation_of(part: str) -> str:
+    """Return the name of the question if brokers can create the topic of these coordinators."""
+    return f"creation of {COORDINATOR_TOPICS[part].name}"
