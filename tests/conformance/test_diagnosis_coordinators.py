@@ -191,7 +191,7 @@ def repeat_last_batch(log: Path, times: int) -> None:
             file.write(struct.pack(">q", offset) + batch[8:])
 
 
-def test_no_coordinator_at_our_broker(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_coordinator_at_our_broker(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with fencepost.Broker() as broker, fencepost.Admin(broker.bootstrap_servers) as admin:
         run = Commands(broker.bootstrap_servers, capsys)
         admin.create_topic("t", 1)
@@ -202,4 +202,13 @@ def test_no_coordinator_at_our_broker(capsys: pytest.CaptureFixture[str]) -> Non
         ):
             with broker.faults.fail("FindCoordinator", code, times=None):
                 assert word in run("doctor", "--no-probe", "--timeout", "5", status=1 if code == 15 else 3)
+            with (
+                broker.faults.fail("ListGroups", code, times=None),
+                monkeypatch.context() as patched,
+            ):
+                patched.setenv("FENCEPOST_DEFAULT_API_TIMEOUT_MS", "1000")
+                for command in (("groups", "list"), ("groups", "describe", "g")):
+                    run(*command, status=1)
+                    assert f"the list is not complete: {word.partition('cluster: ')[2]}" in run.error
+                    assert run.error.endswith(f" ({word[:5]})\n")
         assert "no findings" in run("doctor", "--no-probe")

@@ -16,7 +16,7 @@ from fencepost.client.diagnosis.calls import DiagnosisCalls
 from fencepost.client.diagnosis.cluster_rules import unanswered_finding, uncreated_finding
 from fencepost.client.diagnosis.collecting import unanswered_lists
 from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, creation_of
-from fencepost.client.diagnosis.facts import unknown_of
+from fencepost.client.diagnosis.facts import FailureKind, unknown_of
 from fencepost.client.diagnosis.findings import Finding
 from fencepost.client.diagnosis.visibility import VisibilityCalls
 from fencepost.client.net.cluster import Cluster
@@ -59,7 +59,9 @@ def refuse_hidden(kind: str) -> NoReturn:
 
 
 def listed(ask: Callable[[], list[T]], part: str) -> tuple[list[T], list[Finding]]:
-    """Return the objects of the coordinators that answer, and the findings about the others. Raises KafkaError.
+    """Return the objects of the coordinators that answer, and the findings about the others.
+
+    Exits with status 1 if all coordinators are away or loading. Raises KafkaError.
 
     Args:
         ask: Lists the objects; it raises ItemsFailedError if some brokers do not answer.
@@ -70,6 +72,11 @@ def listed(ask: Callable[[], list[T]], part: str) -> tuple[list[T], list[Finding
     except ItemsFailedError as error:
         found: list[Any] = sorted(chain.from_iterable(error.results.values()))
         return found, list(map(unanswered_finding, unanswered_lists(part, error.errors)))
+    except KafkaError as error:
+        question = unknown_of(part, error)
+        if question.failure_kind in (FailureKind.NO_COORDINATOR, FailureKind.LOADING):
+            refuse_incomplete([unanswered_finding(question)])
+        raise
 
 
 def impossible_topic(admin: Admin, part: str) -> Finding | None:
