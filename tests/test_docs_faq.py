@@ -5,7 +5,11 @@ from __future__ import annotations
 import ast
 import functools
 import json
+import os
 import re
+import struct
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -68,6 +72,36 @@ def test_spark_says_so() -> None:
     with zipfile.ZipFile(jar) as packed:
         conditions = json.loads(packed.read("error/error-conditions.json"))
     assert "".join(conditions[name]["message"]).startswith(words)
+
+
+def test_pyspark_prints_a_traceback_for_a_tls_greeting() -> None:
+    """It comes from a client that calls a port at which a Kafka has stopped and PySpark's daemon listens now."""
+    title = re.compile(r"^\*\*`(UnicodeDecodeError: .+?)`\*\* in `pyspark/daemon\.py` \(PySpark's\)$", re.MULTILINE)
+    (message,) = title.findall(OURS)
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "pyspark.daemon", "pyspark.worker"],
+        stdin=subprocess.PIPE,  # the daemon ends when this is closed
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHON_WORKER_FACTORY_SECRET": "secret"},
+    )
+    with daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        assert daemon.stderr is not None
+        with daemon.stdin:
+            (port,) = struct.unpack(">i", daemon.stdout.read(4))
+            with (
+                pytest.raises(fencepost.errors.KafkaError),
+                fencepost.Admin(f"127.0.0.1:{port}", security_protocol="SSL", default_api_timeout_ms=1000) as admin,
+            ):
+                admin.describe_cluster()
+            printed: list[str] = []
+            while not (printed and "UnicodeDecodeError" in printed[-1]):
+                printed.append(daemon.stderr.readline().decode())
+                assert printed[-1], printed
+    assert any("pyspark/daemon.py" in line for line in printed)
+    assert is_said(message, printed)
 
 
 # --- librdkafka ---

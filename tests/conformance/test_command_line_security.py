@@ -269,7 +269,11 @@ def test_lists_without_the_right_to_ask_about_absent_coordinators(
             return {name: each["action"] for name, each in named.items() if name in rest}
 
         ask = "use a principal with DESCRIBE_CONFIGS on the cluster"
-        found = lambda: json.loads(run("doctor", "--no-probe", "--json", status=None))["findings"]  # noqa: E731
+
+        def found() -> list[dict[str, str]]:
+            reported: list[dict[str, str]] = json.loads(run("doctor", "--no-probe", "--json", status=None))["findings"]
+            return reported
+
         until(lambda: unknown(found()) == dict.fromkeys(rest, ask))
         assert not {each["code"] for each in found()} & {"FP301", "FP302", "FP304"}
         assert unknown(run.json("transactions", "list")["findings"]) == {internal["transactions"]: ask}

@@ -9,6 +9,7 @@ re-authentication (KIP-368).
 from __future__ import annotations
 
 import logging
+import math
 import struct
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
@@ -245,10 +246,7 @@ class BrokerConnection:
             DisconnectedError: The connection is closed. `sent` is true if the request may have been written.
             AuthenticationError: The other side refused TLS.
         """
-        if self._closed is not None:
-            raise DisconnectedError(f"the connection to {self.name} is closed") from self._closed
-        if awaited and timeout_ms <= 0:
-            raise KafkaTimeoutError(f"{api_name(api_key)} was not sent to {self.name}: no time was left for a response")
+        self._check_sendable(api_key, timeout_ms if awaited else math.inf)
         self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
         pending = _Pending(self._next_correlation_id, api_key, version, self._runtime.event())
         head = frame.encode_request_frame(api_key, version, pending.correlation_id, self._config.client_id, b"")
@@ -285,6 +283,13 @@ class BrokerConnection:
             self.used_ms = self._runtime.now_ms()
         self.traffic.answered(self.used_ms - begun_ms, len(reply))
         return reply
+
+    def _check_sendable(self, api_key: int, timeout_ms: float) -> None:
+        """Raise DisconnectedError if the connection is closed, and KafkaTimeoutError if no time is left."""
+        if self._closed is not None:
+            raise DisconnectedError(f"the connection to {self.name} is closed") from self._closed
+        if timeout_ms <= 0:
+            raise KafkaTimeoutError(f"{api_name(api_key)} was not sent to {self.name}: no time was left for a response")
 
     async def _reply(self, pending: _Pending, timeout_ms: float, server_ms: float, limit: str) -> memoryview:
         of_requests_ms = self._config.request_timeout_ms
