@@ -164,6 +164,30 @@ def test_a_note_does_not_look_like_an_alarm(show: Callable[..., Tab], scheme: st
             producer.abort_transaction()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_error_looks_worse_than_a_warning(show: Callable[..., Tab], scheme: str) -> None:
+    """An error has a filled code. The warning: a group without members is behind."""
+    with fencepost.Broker() as broker, fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic("t", 1)
+        with fencepost.Producer(broker.bootstrap_servers) as producer:
+            producer.send("t", b"v", partition=0).result(60)
+        admin.alter_group_offsets("idle", {("t", 0): 0})
+        with (
+            contextlib.closing(
+                Page([PageCluster({"bootstrap.servers": broker.bootstrap_servers})], every_s=0.2)
+            ) as page,
+            broker.faults.fail("ListTransactions", ErrorCode.COORDINATOR_NOT_AVAILABLE, times=None),
+        ):
+            tab = show(page.address, viewport={"width": 420, "height": 800}, color_scheme=scheme)
+            sees(tab, "FP301", "FP502", where=".attention")
+            fill = "(each) => getComputedStyle(each).backgroundColor"
+            codes = {code: tab.locator(".attention").get_by_text(code, exact=True) for code in ("FP301", "FP502")}
+            assert codes["FP301"].evaluate(fill) == colour(tab, "FP502")
+            assert codes["FP502"].evaluate(fill) == "rgba(0, 0, 0, 0)"
+            assert tab.locator(".notice").count() == 1
+            assert violations(tab) == []
+
+
 def colour(tab: Tab, text: str) -> str:
     """Return the colour of the text in the main part of the page."""
     found: str = tab.locator("main").get_by_text(text, exact=True).evaluate("(each) => getComputedStyle(each).color")

@@ -134,7 +134,7 @@ function showClusters(here, answer) {
 }
 
 function show(here, answer) {
-  const notices = answer.problems.map(({ part, reason, severity }) => notice(`${part}: not all is known.`, reason, heat(severity)));
+  const notices = ["hot", ""].map((look) => unknown(answer.problems.filter(({ severity }) => heat(severity) === look), look)).filter(Boolean);
   if (aboutHere().locked) notices.push(notice("This page only looks.", "For changes, open the address with a token that `fencepost ui` has printed.", ""));
   if (answer.away !== null) {
     const last = answer.seen_ms === null ? "" : `What is shown is from ${clock(answer.seen_ms)}. `;
@@ -153,7 +153,14 @@ function failed(here, error) {
   if (address(here.view, here.query) !== shown) draw(here, [h("h1", {}, here.query.name || "")]);
 }
 
-const notice = (title, words, look = "hot") => h("p", { class: `notice ${look}`.trim() }, h("b", {}, title), ` ${words}`);
+// One for all questions without an answer: each has a finding in the overview.
+function unknown(problems, look) {
+  const parts = [...new Set(problems.map(({ part }) => part))];
+  const words = problems.length === 1 ? problems[0].reason : ["The ", link("overview", {}, "overview"), " has the reasons."];
+  return parts.length > 0 && notice(`${parts.join(", ")}: not all is known.`, words, look);
+}
+
+const notice = (title, words, look = "hot") => h("p", { class: `notice ${look}`.trim() }, h("b", {}, title), " ", words);
 const say = (notices) => morphChildren(element("notices"), notices);
 
 function pulse(live, words) {

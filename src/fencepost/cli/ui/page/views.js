@@ -162,7 +162,7 @@ const topicLink = (name) => link("topic", { name }, name);
 
 // A note says what was left out. It is no alarm.
 const heat = (severity) => (severity === "note" ? "" : "hot");
-const codeTag = ({ code, severity }) => h("span", { class: `tag ${heat(severity)}`.trim(), title: severity }, code);
+const codeTag = ({ code, severity }) => h("span", { class: ["tag", heat(severity), severity].filter(Boolean).join(" "), title: severity }, code);
 
 function findings(view) {
   return view.findings.map((each) =>
