@@ -204,7 +204,7 @@ def test_the_page_covers_a_part_and_doctor_all(broker: BrokerUnderTest, capsys: 
             until(lambda: any('code="FP004"' in line and line.endswith(" 1") for line in page.watched_state().counts()))
             (reported,) = [each for each in page.watched_state().findings if each.code == "FP004"]
             assert reported.severity is Severity.NOTE
-            assert "transactions that hold readers back: not known: only 100 of " in reported.words
+            assert "transactions that hold readers back: not everything was asked: only 100 of " in reported.words
         found = doctor(broker.bootstrap_servers, capsys, "--no-probe", "--older-than", "0")[1]
         assert not {code for code, _ in found} & {"FP004"}
         assert f"{topic}-104 (1 offsets)" in found["FP403", topic]["holds"]

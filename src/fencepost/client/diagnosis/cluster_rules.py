@@ -231,5 +231,6 @@ def unanswered_finding(each: UnansweredQuestion) -> Finding:
         action = action if right is None else f"use a principal with {right}"
     elif failure_kind is FailureKind.NOT_ASKED:
         action = _NOT_ASKED.get(each.part, action)
-    words = f"{each.name}: not known: {each.reason}"
+    state = "not everything was asked" if failure_kind is FailureKind.NOT_ASKED else "not known"
+    words = f"{each.name}: {state}: {each.reason}"
     return Finding(code, ObjectKind.CLUSTER, each.part, words, action=action)

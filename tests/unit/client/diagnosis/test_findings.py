@@ -128,7 +128,7 @@ CASES: list[tuple[str, Facts, Facts, str]] = [
     ("FP001", unknown("topics", FailureKind.NO_ANSWER), HEALTHY, "topics: not known: the reason"),
     ("FP002", unknown("disks of broker 1", FailureKind.NOT_ALLOWED), HEALTHY, "disks of broker 1: not known"),
     ("FP003", unknown("clock", FailureKind.TOO_OLD), HEALTHY, "clock: not known"),
-    ("FP004", unknown("transactions", FailureKind.NOT_ASKED), HEALTHY, "transactions: not known"),
+    ("FP004", unknown("transactions", FailureKind.NOT_ASKED), HEALTHY, "transactions: not everything was asked"),
     ("FP101", replace(HEALTHY, silent={2: "no answer"}), HEALTHY, "it does not answer: no answer"),
     (
         "FP102",
