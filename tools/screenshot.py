@@ -18,6 +18,7 @@ from tests.support.chromium import chromium
 FILE = Path(__file__).parents[1] / "docs" / "ui.png"
 LOOKS = 24
 EVERY_S = 0.5
+UNTIL_FINDINGS_S = 61  # a prepared transaction is a finding at this age
 WAVES = (3, 4, 6, 9, 11, 10, 8, 7, 7, 9, 12, 14)
 
 
@@ -32,6 +33,7 @@ def main() -> None:
                 admin.create_topic(topic, partitions)
         for number, topic in ((7, "payments"), (3, "orders")):
             leave_prepared(servers, f"billing-{number}", topic)
+        time.sleep(UNTIL_FINDINGS_S)
         group = stack.enter_context(fencepost.Consumer(servers, group_id="warehouse"))
         group.subscribe(["orders"])
         group.poll(1000)
@@ -39,7 +41,7 @@ def main() -> None:
         stack.callback(page.close)
         producer = stack.enter_context(fencepost.Producer(servers))
         browser = stack.enter_context(chromium())
-        tab = browser.new_page(viewport={"width": 1000, "height": 560}, color_scheme="light")
+        tab = browser.new_page(viewport={"width": 1000, "height": 680}, color_scheme="light")
         tab.goto(page.address)
         for look in range(LOOKS):
             for _ in range(40 * WAVES[look % len(WAVES)]):

@@ -185,6 +185,10 @@ def test_an_error_looks_worse_than_a_warning(show: Callable[..., Tab], scheme: s
             assert codes["FP301"].evaluate(fill) == colour(tab, "FP502")
             assert codes["FP502"].evaluate(fill) == "rgba(0, 0, 0, 0)"
             assert tab.locator(".notice").count() == 1
+            tops = {
+                what: tab.locator(what).first.evaluate("(each) => each.offsetTop") for what in (".attention", ".panel")
+            }
+            assert tops[".attention"] < tops[".panel"], "the chart comes after the findings"
             assert violations(tab) == []
 
 

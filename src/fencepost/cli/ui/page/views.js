@@ -214,7 +214,6 @@ const VIEWS = {
         ["Held back", number(view.held), "topics", view.held ? "hot" : null],
         ["Spark sinks", number(view.sinks), "sinks"],
       ]),
-      written(view.rate),
       h("h2", {}, "Needs attention"),
       view.attention.length
         ? h("ul", { class: "attention" }, view.attention.map((each) =>
@@ -224,6 +223,7 @@ const VIEWS = {
               h("span", { class: "quiet" }, [each.severity, each.since_ms && lasting(now - each.since_ms)].filter(Boolean).join(", ")),
               each.words && h("span", { class: "words" }, `${each.words}.`, each.action && h("span", { class: "quiet" }, ` To do: ${each.action}`)))))
         : h("p", { class: "quiet" }, "No findings."),
+      written(view.rate),
       h("h2", {}, "Brokers"),
       table(
         [
