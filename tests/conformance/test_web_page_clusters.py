@@ -91,13 +91,17 @@ def test_a_person_turns_from_cluster_to_cluster(
     tab.evaluate("location.hash = '#/topics?cluster=guarded'")  # as the Back button does, with the question open
     sees_no_more(tab, "by-hand")
     assert not tab.locator("dialog").is_visible()
-    sees(tab, "There is no topic.")
+    sees(tab, "None is visible, and not all is known.")
+    tab.evaluate("location.hash = '#/topic?cluster=guarded&name=of-guarded'")  # which alice may not see
+    sees(tab, "It is not visible, and not all is known.")
+    tab.evaluate("location.hash = '#/topics?cluster=guarded'")
+    sees(tab, "None is visible, and not all is known.")
     assert tab.get_by_role("button").count() == 0
     sees(tab, "as alice", where="#servers")
 
     tab.get_by_label("Cluster").select_option("dead")
     sees(tab, "The cluster is away", NOBODY, where="#notices")
-    sees_no_more(tab, "There is no topic.")
+    sees_no_more(tab, "None is visible, and not all is known.")
     tab.get_by_label("Cluster").select_option("open")
     sees(tab, "by-hand")
     sees(tab, "live", where="#pulse")
@@ -220,7 +224,7 @@ def test_a_question_that_was_left_before_its_answer_does_not_come_up(
 
     ask(1)
     tab.evaluate("location.hash = '#/topics?cluster=guarded'")
-    sees(tab, "There is no topic.")
+    sees(tab, "None is visible, and not all is known.")
     answer(1)
     assert not tab.locator("dialog").is_visible()
 
@@ -248,7 +252,7 @@ def test_the_outcome_of_a_change_is_told_also_to_a_person_who_has_turned_away(
     tab.get_by_role("button", name="Do it").click()
     until(lambda: tab.evaluate("1") == 1 and len(held) == 1)
     tab.evaluate("location.hash = '#/topics?cluster=guarded'")
-    sees(tab, "There is no topic.")
+    sees(tab, "None is visible, and not all is known.")
     assert not tab.locator("dialog").is_visible()
     held[0].continue_()
     sees(tab, "Done", "Cluster open", "told", where="dialog")

@@ -20,6 +20,7 @@ from fencepost.client.diagnosis.cluster_rules import unanswered_finding
 from fencepost.client.diagnosis.findings import ObjectKind
 from fencepost.client.diagnosis.group_rules import lags_of
 from fencepost.client.diagnosis.holding import OPEN_STATES, Cause, HeldBack, is_two_phase, partition_name
+from fencepost.client.diagnosis.visibility import TRANSACTIONAL_IDS
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
 from fencepost.protocol.codes import describe as describe_code
@@ -34,6 +35,8 @@ Query = Mapping[str, str]
 T = TypeVar("T")
 
 ROWS: Final = 50
+LISTED: Final = {"topics": "topics", "groups": "groups", "transactions": TRANSACTIONAL_IDS, "sinks": TRANSACTIONAL_IDS}
+"""By list: the kind of objects that brokers leave out of it without the right to see them."""
 MOST_ATTENTION: Final = 12
 MOST_WINNERS: Final = 200
 MOST_DRAWN_LAGS: Final = 60  # in a row of the list of groups
@@ -521,9 +524,14 @@ VIEWS: Final[Mapping[str, Callable[[ClusterWatch, Query], Document]]] = {
 
 
 def envelope(watch: ClusterWatch, now_ms: int) -> Document:
-    """Return the part of an answer that all views have."""
+    """Return the part of an answer that all views have. `partial` names the lists from which objects may be missing."""
     snapshot = watch.snapshot
     unknown = [] if snapshot is None else [(each, unanswered_finding(each)) for each in snapshot.unknown]
     problems = [{"part": each.name, "reason": each.reason, "severity": found.severity.value} for each, found in unknown]
+    partial = [
+        part
+        for part, kind in LISTED.items()
+        if snapshot is not None and (not snapshot.knows(part) or kind in snapshot.hidden)
+    ]
     seen_ms = None if snapshot is None else snapshot.at_ms
-    return {"now_ms": now_ms, "seen_ms": seen_ms, "away": watch.away, "problems": problems}
+    return {"now_ms": now_ms, "seen_ms": seen_ms, "away": watch.away, "problems": problems, "partial": partial}

@@ -142,8 +142,9 @@ function show(here, answer) {
   }
   say(notices);
   pulse(answer.away === null && answer.seen_ms !== null, answer.away !== null ? "away" : answer.seen_ms === null ? "looking" : `live, ${clock(answer.seen_ms)}`);
-  if (answer.view === null) draw(here, [h("h1", {}, here.query.name || ""), h("p", { class: "quiet" }, "There is no such thing in the cluster.")]);
-  else if (Object.keys(answer.view).length) draw(here, VIEWS[here.view](answer.view, { ...aboutHere(), now_ms: answer.now_ms }, here));
+  const partial = answer.partial.includes(WITHIN[here.view] || here.view);
+  if (answer.view === null) draw(here, [h("h1", {}, here.query.name || ""), h("p", { class: "quiet" }, partial ? "It is not visible, and not all is known." : "There is no such thing in the cluster.")]);
+  else if (Object.keys(answer.view).length) draw(here, VIEWS[here.view]({ ...answer.view, partial }, { ...aboutHere(), now_ms: answer.now_ms }, here));
 }
 
 function failed(here, error) {

@@ -127,7 +127,7 @@ function listing(view, route, { placeholder, choices, columns, key, none }) {
       choices,
       h("span", { class: "count" }, view.matching === view.total ? number(view.total) : `${number(view.matching)} of ${number(view.total)}`),
     ),
-    table(columns, view.rows, key, view.total ? "Nothing matches." : none),
+    table(columns, view.rows, key, view.total ? "Nothing matches." : view.partial ? "None is visible, and not all is known." : none),
     view.pages > 1 &&
       h(
         "p",
