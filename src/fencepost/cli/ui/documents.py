@@ -20,7 +20,6 @@ from fencepost.client.diagnosis.cluster_rules import unanswered_finding
 from fencepost.client.diagnosis.findings import ObjectKind
 from fencepost.client.diagnosis.group_rules import lags_of
 from fencepost.client.diagnosis.holding import OPEN_STATES, Cause, HeldBack, is_two_phase, partition_name
-from fencepost.client.diagnosis.visibility import TRANSACTIONAL_IDS
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
 from fencepost.protocol.codes import describe as describe_code
@@ -35,8 +34,6 @@ Query = Mapping[str, str]
 T = TypeVar("T")
 
 ROWS: Final = 50
-LISTED: Final = {"topics": "topics", "groups": "groups", "transactions": TRANSACTIONAL_IDS, "sinks": TRANSACTIONAL_IDS}
-"""By list: the kind of objects that brokers leave out of it without the right to see them."""
 MOST_ATTENTION: Final = 12
 MOST_WINNERS: Final = 200
 MOST_DRAWN_LAGS: Final = 60  # in a row of the list of groups
@@ -528,10 +525,5 @@ def envelope(watch: ClusterWatch, now_ms: int) -> Document:
     snapshot = watch.snapshot
     unknown = [] if snapshot is None else [(each, unanswered_finding(each)) for each in snapshot.unknown]
     problems = [{"part": each.name, "reason": each.reason, "severity": found.severity.value} for each, found in unknown]
-    partial = [
-        part
-        for part, kind in LISTED.items()
-        if snapshot is not None and (not snapshot.knows(part) or kind in snapshot.hidden)
-    ]
-    seen_ms = None if snapshot is None else snapshot.at_ms
+    seen_ms, partial = None if snapshot is None else snapshot.at_ms, watch.partial_lists()
     return {"now_ms": now_ms, "seen_ms": seen_ms, "away": watch.away, "problems": problems, "partial": partial}

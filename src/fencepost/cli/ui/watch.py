@@ -15,6 +15,7 @@ from fencepost.client.diagnosis.diagnosing import StateAges, diagnose
 from fencepost.client.diagnosis.facts import Ends
 from fencepost.client.diagnosis.findings import Finding
 from fencepost.client.diagnosis.holding import OPEN_STATES, HeldBack, held_back, is_two_phase, partition_words
+from fencepost.client.diagnosis.visibility import TRANSACTIONAL_IDS
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
 from fencepost.spark.sink.decision import Decision
@@ -31,6 +32,8 @@ MOST_NAMED: Final = 5  # partitions in one event
 LAG_EVERY_MS: Final = 10_000
 LAG_POINTS: Final = 180  # half an hour
 MOST_TRACED: Final = 1_000  # groups whose lag is kept over time
+_LISTED: Final = {"topics": "topics", "groups": "groups", "transactions": TRANSACTIONAL_IDS, "sinks": TRANSACTIONAL_IDS}
+"""By view: the kind of objects that brokers leave out of its list without the right to see them."""
 
 
 class ActivityEntry(NamedTuple):
@@ -267,6 +270,15 @@ class ClusterWatch:
                 del self.histories[name]
 
     # --- what follows ---
+
+    def partial_lists(self) -> list[str]:
+        """Return the views from whose lists objects may be missing."""
+        found = self.snapshot
+        return [
+            part
+            for part, kind in _LISTED.items()
+            if found is not None and (not found.knows(part) or kind in found.hidden)
+        ]
 
     def open_ones(self) -> list[TransactionListing]:
         """Transactions that are not complete."""
