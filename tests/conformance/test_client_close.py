@@ -55,6 +55,23 @@ def test_close_commits_if_it_is_asked_to(
         assert admin.group_offsets(group)[TP(topic, 0)].offset == 3
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer", "share"])
+def test_a_close_without_time_leaves_the_group(
+    broker: BrokerUnderTest, admin: fencepost.Admin, topic: str, protocol: str
+) -> None:
+    """The request is sent, and nobody waits for its response."""
+    group = broker.name("g")
+    consumer: Any = (
+        fencepost.ShareConsumer(broker.bootstrap_servers, group_id=group)
+        if protocol == "share"
+        else fencepost.Consumer(broker.bootstrap_servers, group_id=group, group_protocol=protocol)
+    )
+    consumer.subscribe([topic])
+    until(lambda: consumer.poll(50) is not None and consumer.assignment(), within_s=60)
+    consumer.close(timeout_ms=0)
+    until(lambda: not admin.describe_group(group).members, within_s=20)
+
+
 def test_an_automatic_commit_is_left_out_as_in_kafka_python(
     broker: BrokerUnderTest, admin: fencepost.Admin, topic: str
 ) -> None:

@@ -9,7 +9,6 @@ re-authentication (KIP-368).
 from __future__ import annotations
 
 import logging
-import math
 import struct
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
@@ -233,7 +232,8 @@ class BrokerConnection:
             api_key: The API.
             version: The version of the request.
             body: The encoded request without header.
-            timeout_ms: Maximum wait in ms. The connection stays open afterwards. If it is 0 or less, nothing is sent.
+            timeout_ms: Maximum wait in ms. The connection stays open afterwards. 0 or less: the request is sent
+                nevertheless, because `close(timeout_ms=0)` leaves the group, too.
             server_ms: Time in ms for which the broker may hold the request (long poll, join). It extends the request
                 timeout, after which the connection is closed.
             answered: False if the broker sends no response (acks=0). The result is then empty.
@@ -246,7 +246,8 @@ class BrokerConnection:
             DisconnectedError: The connection is closed. `sent` is true if the request may have been written.
             AuthenticationError: The other side refused TLS.
         """
-        self._check_sendable(api_key, timeout_ms if awaited else math.inf)
+        if self._closed is not None:
+            raise DisconnectedError(f"the connection to {self.name} is closed") from self._closed
         self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
         pending = _Pending(self._next_correlation_id, api_key, version, self._runtime.event())
         head = frame.encode_request_frame(api_key, version, pending.correlation_id, self._config.client_id, b"")
@@ -284,17 +285,14 @@ class BrokerConnection:
         self.traffic.answered(self.used_ms - begun_ms, len(reply))
         return reply
 
-    def _check_sendable(self, api_key: int, timeout_ms: float) -> None:
-        """Raise DisconnectedError if the connection is closed, and KafkaTimeoutError if no time is left."""
-        if self._closed is not None:
-            raise DisconnectedError(f"the connection to {self.name} is closed") from self._closed
-        if timeout_ms <= 0:
-            raise KafkaTimeoutError(f"{api_name(api_key)} was not sent to {self.name}: no time was left for a response")
-
     async def _reply(self, pending: _Pending, timeout_ms: float, server_ms: float, limit: str) -> memoryview:
         of_requests_ms = self._config.request_timeout_ms
         if not await pending.arrived.wait(min(timeout_ms, of_requests_ms + server_ms)):
-            words = f"{self.name} did not answer {api_name(pending.api_key)}"
+            name = api_name(pending.api_key)
+            words = f"{self.name} did not answer {name}"
+            if timeout_ms <= 0:
+                sent = f"{name} was sent to {self.name}, and no time was left to wait for the response"
+                raise KafkaTimeoutError(sent, outcome_unknown=True)
             if of_requests_ms + server_ms > timeout_ms:
                 raise KafkaTimeoutError(f"{words} in the {timeout_ms:.0f} ms {limit}", outcome_unknown=True)
             held = f" and the {server_ms:.0f} ms for which it may hold the request" if server_ms else ""
