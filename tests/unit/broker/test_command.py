@@ -47,10 +47,14 @@ def test_metrics_without_their_package_are_refused_before_anything_is_started(
 def test_a_used_port_of_the_metrics_is_named_before_the_broker_is_ready(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with socket.create_server(("127.0.0.1", 0)) as used:
         address = f"127.0.0.1:{used.getsockname()[1]}"
         with pytest.raises(SystemExit) as ended:
             main(["broker", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--metrics-listen", address])
+        with pytest.raises(SystemExit):
+            main(["broker", "--listen", address, "--data-dir", str(tmp_path)])
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert ended.value.code == 1
     assert f"metrics at {address}: Address already in use" in caplog.text
     assert capsys.readouterr().out == ""

@@ -10,8 +10,8 @@ import signal
 import sys
 import tempfile
 from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -280,10 +280,23 @@ def broker(arguments: list[str]) -> None:
 Handler = Callable[[int, FrameType | None], object]
 
 
-def _run(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | None, end_start: Handler) -> None:
+@contextmanager
+def _handled(numbers: Iterable[signal.Signals], handler: Handler) -> Iterator[None]:
+    """Handle these signals until the event loop does. Restore their handlers after the block, which uvloop does not."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
-        with closing(new_event_loop()) as loop:
-            loop.run_until_complete(_serve(server, metrics, ui_port, end_start))
+        yield
+    finally:
+        for number, original in before.items():
+            signal.signal(number, original)
+
+
+def _run(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | None, end_start: Handler) -> None:
+    by_terminal = (signal.SIGHUP,) if _has_terminal() else ()
+    ending = [number for number in (signal.SIGTERM, signal.SIGINT, *by_terminal) if _is_heeded(number)]
+    try:
+        with _handled(ending, end_start), closing(new_event_loop()) as loop:
+            loop.run_until_complete(_serve(server, metrics, ui_port, ending))
     except DirectoryGone as error:  # already logged
         raise SystemExit(1) from error
     except (OSError, DirectoryInUse, UnusableDirectory, InvalidSetting) as error:
@@ -291,20 +304,22 @@ def _run(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | N
         raise SystemExit(1) from error
 
 
+def _is_heeded(number: signal.Signals) -> bool:
+    """Return false for a signal that is ignored, as by nohup."""
+    return signal.getsignal(number) is not signal.SIG_IGN
+
+
 async def _serve(
-    server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | None, end_start: Handler
+    server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | None, ending: Collection[signal.Signals]
 ) -> None:
     check_system()
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
-    hangs_up = end.set if _has_terminal() else server.read_certificates
-    actions = {signal.SIGTERM: end.set, signal.SIGINT: end.set, signal.SIGHUP: hangs_up}
-    heeded = [number for number in actions if signal.getsignal(number) is not signal.SIG_IGN]  # set by nohup
-    for number in heeded:
-        signal.signal(number, end_start if actions[number] == end.set else signal.SIG_IGN)
+    if signal.SIGHUP not in ending and _is_heeded(signal.SIGHUP):
+        loop.add_signal_handler(signal.SIGHUP, server.read_certificates)
     await server.start()
-    for number in heeded:
-        loop.add_signal_handler(number, actions[number])
+    for number in ending:
+        loop.add_signal_handler(number, end.set)
     ended = asyncio.ensure_future(end.wait())
     manager = ServiceManager(os.environ)
     background = (
