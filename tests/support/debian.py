@@ -1,4 +1,4 @@
-"""Installs Debian packages for tests that need their programs: as root, one after the other."""
+"""Provides the programs of Debian packages to tests that need them: as root, one after the other."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["Unavailable", "provided"]
+__all__ = ["Unavailable", "provided", "unpacked"]
 
 Found = TypeVar("Found")
 PATIENCE = "DPkg::Lock::Timeout=300"  # somebody else may be installing something
@@ -35,19 +36,63 @@ def provided(packages: str, look: Callable[[], Found | None], lacking: str) -> F
     return found
 
 
-def _install(packages: str) -> str | None:
-    """Install the packages if this is Debian and the user is root. Return the reason of a failure, or None."""
+def unpacked(package: str, program: str) -> Path:
+    """Return a program of a package that is unpacked and not installed, so that its service does not start.
+
+    Raises Unavailable.
+    """
+    folder = Path(tempfile.gettempdir()) / f"fencepost-tests-{package}"
+    found = folder / program
+    if not found.exists():
+        _check_installable()
+        with _alone(), tempfile.TemporaryDirectory(dir=folder.parent) as aside:
+            if not found.exists():
+                _update(package)
+                _run(["apt-get", "download", package], package, aside)
+                (archive,) = Path(aside).glob("*.deb")
+                _run(["dpkg-deb", "--extract", str(archive), "unpacked"], package, aside)
+                shutil.rmtree(folder, ignore_errors=True)
+                os.rename(Path(aside) / "unpacked", folder)
+    return found
+
+
+def _check_installable() -> None:
+    """Raise Unavailable unless this is Debian and the user is root."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return None
-    # Several test processes run at once, and apt-get's own locks make the second one fail.
+        raise Unavailable("packages are installed as root on Debian only")
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Several test processes run at once, and apt-get's own locks make the second one fail."""
     with open(Path(tempfile.gettempdir()) / "fencepost-tests-apt.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for words in (["update"], ["install", "-y", "--no-install-recommends", *packages.split()]):
-            done = subprocess.run(
-                ["apt-get", "-o", PATIENCE, *words],
-                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-    return None if done.returncode == 0 else f"{packages} cannot be installed: {done.stderr[-500:]}"
+        yield
+
+
+def _run(command: list[str], package: str, folder: str | None = None) -> None:
+    """Run a command of apt or dpkg. Raises Unavailable."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Unavailable(f"{package} cannot be fetched: {done.stderr[-500:]}")
+
+
+def _update(package: str) -> None:
+    with suppress(Unavailable):  # the lists of an earlier time may do
+        _run(["apt-get", "-o", PATIENCE, "update"], package)
+
+
+def _install(packages: str) -> str | None:
+    """Install the packages if this is Debian and the user is root. Return the reason of a failure, or None."""
+    try:
+        _check_installable()
+    except Unavailable:
+        return None  # the caller names what is lacking
+    try:
+        with _alone():
+            _update(packages)
+            _run(["apt-get", "-o", PATIENCE, "install", "-y", "--no-install-recommends", *packages.split()], packages)
+    except Unavailable as failure:
+        return str(failure)
+    return None
