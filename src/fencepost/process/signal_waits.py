@@ -15,10 +15,11 @@ import concurrent.futures
 import queue
 import threading
 import time
+from collections import deque
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
-__all__ = ["LOOK_S", "Latch", "next_item", "pause", "result_of"]
+__all__ = ["LOOK_S", "Latch", "WaitQueue", "pause", "result_of"]
 
 T = TypeVar("T")
 
@@ -26,24 +27,40 @@ LOOK_S: Final = 0.2
 """Longest wait in which no signal handler runs, in seconds."""
 
 
-def next_item(items: queue.SimpleQueue[T], timeout_s: float | None = None) -> T:
-    """Wait for the next item, and return it.
+class WaitQueue(Generic[T]):
+    """A queue whose items one thread waits for, and the signal handlers that interrupt it.
 
-    Args:
-        items: The queue.
-        timeout_s: Maximum wait in seconds; None: no limit.
-
-    Raises:
-        queue.Empty: `timeout_s` expired.
+    `queue.SimpleQueue.get()` of CPython 3.11 may wait for ever in spite of a time limit: if a signal handler takes
+    longer than the rest of the time, or if another thread takes the item.
     """
-    until_s = _end_of(timeout_s)
-    while True:
-        part_s = _next_part(until_s)
-        try:
-            return items.get(timeout=part_s)
-        except queue.Empty:
-            if part_s < LOOK_S:
-                raise
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._gate = threading.Lock()  # locked while there is nothing new, so it is no lock that a thread could keep
+        self._gate.acquire()
+
+    def put(self, item: T) -> None:
+        """Append an item. Any thread and any signal handler may call it."""
+        self._items.append(item)
+        with suppress(RuntimeError):  # it is open already
+            self._gate.release()
+
+    def get(self, timeout_s: float | None = None) -> T:
+        """Wait for the next item, and return it.
+
+        Args:
+            timeout_s: Maximum wait in seconds; None: no limit.
+
+        Raises:
+            queue.Empty: `timeout_s` expired.
+        """
+        until_s = _end_of(timeout_s)
+        while True:
+            if self._items:
+                return self._items.popleft()
+            part_s = _next_part(until_s)
+            if not self._gate.acquire(timeout=part_s) and part_s < LOOK_S and not self._items:
+                raise queue.Empty
 
 
 def result_of(future: concurrent.futures.Future[T]) -> T:

@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from queue import Empty, SimpleQueue
+from contextlib import suppress
+from queue import Empty
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ import pytest
 
 import fencepost
 from fencepost.compat import confluent_kafka
-from fencepost.errors import ProduceFailedError
+from fencepost.errors import KafkaTimeoutError, ProduceFailedError
 from fencepost.process import signal_waits
 
 LATE_S = 10.0
@@ -158,7 +159,7 @@ def test_a_pause_is_interrupted() -> None:
 
 
 def test_each_wait_returns_what_comes() -> None:
-    items: SimpleQueue[int] = SimpleQueue()
+    items: signal_waits.WaitQueue[int] = signal_waits.WaitQueue()
     future: Future[int] = Future()
     failed: Future[int] = Future()
     latch = signal_waits.Latch()
@@ -175,11 +176,46 @@ def test_each_wait_returns_what_comes() -> None:
     with ThreadPoolExecutor(1) as other:
         other.submit(later)
         with pytest.raises(Empty):
-            signal_waits.next_item(items, 0)
+            items.get(0)
         assert not latch.wait(signal_waits.LOOK_S / 2)
-        assert signal_waits.next_item(items, 60) == 1
+        assert items.get(60) == 1
         assert signal_waits.result_of(future) == 2
         assert latch.wait()
         assert latch.is_set
     with pytest.raises(TimeoutError, match="its own"):
         signal_waits.result_of(failed)
+
+
+@pytest.mark.parametrize("wait", ["result", "exception", "result of Arrow data", "latch", "queue"])
+def test_a_time_limit_holds_in_spite_of_a_slow_signal_handler(wait: str, silence: str) -> None:
+    """A handler that takes longer than the rest of the limit: CPython's SimpleQueue waits for ever then."""
+    handled: list[int] = []
+
+    def slow(*_: object) -> None:
+        time.sleep(2 * signal_waits.LOOK_S)
+        handled.append(1)
+
+    with fencepost.Producer(silence, delivery_timeout_ms=60_000, request_timeout_ms=50_000) as producer:
+        delivery = producer.send("t", b"value", partition=0)
+        bulk = producer.send_arrow("t", pa.table({"value": [b"value"], "partition": pa.array([0], pa.int32())}))
+        waits: dict[str, Callable[[float], Any]] = {
+            "result": delivery.result,
+            "exception": delivery.exception,
+            "result of Arrow data": bulk.result,
+            "latch": signal_waits.Latch().wait,
+            "queue": signal_waits.WaitQueue[int]().get,
+        }
+        before = signal.signal(signal.SIGALRM, slow)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        began_s = time.monotonic()
+        try:
+            with suppress(KafkaTimeoutError, Empty):
+                assert not waits[wait](1.0)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        took_s = time.monotonic() - began_s
+        assert handled
+        assert 0.9 < took_s < LATE_S
+        with pytest.raises(ProduceFailedError, match="closed before this record was delivered"):
+            producer.close(timeout_ms=0)

@@ -23,7 +23,7 @@ from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import RecordMetadata
 from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, KafkaTimeoutError, RecordRejectedError, without_traceback
-from fencepost.process.signal_waits import next_item
+from fencepost.process.signal_waits import WaitQueue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,7 @@ class _Progress:
 
     def __init__(self, timeout_s: float | None) -> None:
         """Start the time limit. `timeout_s` limits all waits together; None: no limit."""
-        self._reports: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._reports: WaitQueue[None] = WaitQueue()
         self._until_s = None if timeout_s is None else time.monotonic() + timeout_s
 
     def report(self) -> None:
@@ -52,7 +52,7 @@ class _Progress:
         """Wait for the next report. Return false if the time limit passed first."""
         left_s = None if self._until_s is None else max(self._until_s - time.monotonic(), 0.0)
         try:
-            next_item(self._reports, left_s)
+            self._reports.get(left_s)
         except queue.Empty:
             return False
         return True

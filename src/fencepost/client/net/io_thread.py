@@ -11,7 +11,6 @@ import asyncio
 import concurrent.futures
 import logging
 import os
-import queue
 import sys
 import threading
 import weakref
@@ -23,7 +22,7 @@ from fencepost.client.net.open_clients import Leaving, leave_quietly, log_lost_w
 from fencepost.errors import ClosedError, ForkedError, UsageError
 from fencepost.process.at_exit import CloseOrder, at_exit, patience_ms
 from fencepost.process.event_loop import new_event_loop
-from fencepost.process.signal_waits import next_item
+from fencepost.process.signal_waits import Latch, WaitQueue
 
 log = logging.getLogger("fencepost.client")
 
@@ -85,7 +84,7 @@ def _end() -> None:
 
 
 WaiterCall = Callable[[], object]
-_waiter_calls: ContextVar[queue.SimpleQueue[WaiterCall | None]] = ContextVar("errands of the call whose task this is")
+_waiter_calls: ContextVar[WaitQueue[WaiterCall | None]] = ContextVar("errands of the call whose task this is")
 
 
 class TaskOutcome(Generic[T]):
@@ -128,7 +127,7 @@ class IoCall(Generic[T]):
         self._task: asyncio.Task[T] | None = None  # None when it is done
         self._outcome: TaskOutcome[T] | None = None
         self._cancelled = False
-        self._waiter_calls: queue.SimpleQueue[WaiterCall | None] = queue.SimpleQueue()  # None: the call is over
+        self._waiter_calls: WaitQueue[WaiterCall | None] = WaitQueue()  # None: the call is over
 
     def start(self) -> None:
         """Start the task. Runs in the loop."""
@@ -152,7 +151,7 @@ class IoCall(Generic[T]):
 
     def result(self) -> T:
         """Wait for the call, and run its errands. Raises the errors of the errands and of the call."""
-        while (run_here := next_item(self._waiter_calls)) is not None:
+        while (run_here := self._waiter_calls.get()) is not None:
             run_here()
         if self._outcome is None:
             raise concurrent.futures.CancelledError
@@ -258,7 +257,7 @@ class IoThread:
         self._refuse_here(coroutine)
         tasks: list[asyncio.Task[T]] = []  # empty when it is done
         outcomes: list[TaskOutcome[T]] = []
-        news: queue.SimpleQueue[None] = queue.SimpleQueue()  # no Event: a signal handler could wait for its lock
+        ended = Latch()
 
         def start() -> None:
             tasks.append(self.loop.create_task(coroutine))
@@ -267,20 +266,16 @@ class IoThread:
         def end(task: asyncio.Task[T]) -> None:
             tasks.clear()
             outcomes.append(TaskOutcome(task))
-            news.put(None)
-
-        def wait() -> None:
-            while not outcomes:  # an interruption may have taken the queue's item
-                next_item(news)
+            ended.set()
 
         self.loop.call_soon_threadsafe(start)
         try:
-            wait()
+            ended.wait()
         except BaseException:
             self.loop.call_soon_threadsafe(
                 lambda: [task.cancel() for task in tasks]
             )  # started by then: calls keep their order
-            wait()
+            ended.wait()
             log.debug("after an interruption: %r", outcomes[0].error)
             raise
         try:

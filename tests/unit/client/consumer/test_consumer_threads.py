@@ -11,6 +11,7 @@ import pytest
 
 import fencepost
 from fencepost.errors import ClosedError, UsageError, WakeupError
+from fencepost.process.signal_waits import WaitQueue
 
 PARTITION = fencepost.TopicPartition("t", 0)
 LONG_MS = 600_000
@@ -113,7 +114,7 @@ def test_callbacks_may_call_in_the_thread_that_polls(consumer: fencepost.Consume
     assert committed == [[PARTITION], [PARTITION]]
 
 
-class Interrupting(queue.SimpleQueue):  # type: ignore[type-arg]
+class Interrupting(WaitQueue[Any]):
     """Ctrl-C reaches the thread that polls when the poll's outcome is there, and before it has taken it."""
 
     strikes = 0
@@ -132,7 +133,7 @@ class Interrupting(queue.SimpleQueue):  # type: ignore[type-arg]
 def test_what_an_interrupted_poll_had_comes_again(
     consumer: fencepost.Consumer, method: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fencepost.client.net.io_thread.queue.SimpleQueue", Interrupting)
+    monkeypatch.setattr("fencepost.client.net.io_thread.WaitQueue", Interrupting)
     monkeypatch.setattr(Interrupting, "strikes", 1)
     monkeypatch.setattr(Interrupting, "error", error)
     with pytest.raises(error):

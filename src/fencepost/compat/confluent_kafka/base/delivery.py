@@ -168,7 +168,7 @@ class Reports:
         return served
 
     def _wait(self, wait_s: float) -> None:
-        """Wait for a report. SimpleQueue.get() of CPython 3.11 may wait for ever if several threads call it."""
+        """Wait until a report arrives, or the time is over. Several threads may wait."""
         if self._news.is_set:
             self._news = Latch()
         news = self._news
