@@ -40,8 +40,8 @@ class Broker:
     """A broker for tests, notebooks and demos.
 
     It runs from `start` (or entering `with`) to `stop`, or to the end of the program, and can be started again. Errors
-    at start-up are raised by `start`. Any thread may call it. A forked child can connect to it as a
-    client. There `stop` does nothing, and all other methods raise RuntimeError.
+    at start-up are raised by `start`. Any thread may call its methods. A forked child can connect to it as a client.
+    There `stop` does nothing, and all other methods raise RuntimeError.
 
     Args:
         config: Broker settings by Kafka's dotted names.
