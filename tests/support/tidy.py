@@ -84,7 +84,9 @@ BELOW: dict[str, frozenset[str]] = {
         }
     ),
     "schemas": frozenset({"client", "errors"}),
-    "compat": frozenset({"arguments", "client", "common_config", "config", "errors", "extras", "protocol", "setting"}),
+    "compat": frozenset(
+        {"arguments", "client", "common_config", "config", "errors", "extras", "process", "protocol", "setting"}
+    ),
     "spark": frozenset(
         {
             "arguments",

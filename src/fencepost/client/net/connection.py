@@ -232,8 +232,7 @@ class BrokerConnection:
             api_key: The API.
             version: The version of the request.
             body: The encoded request without header.
-            timeout_ms: Maximum wait in ms. The connection stays open afterwards. 0 or less: the request is sent
-                nevertheless, because `close(timeout_ms=0)` leaves the group, too.
+            timeout_ms: Maximum wait in ms; 0 or less: only send, as `close(timeout_ms=0)` does to leave the group.
             server_ms: Time in ms for which the broker may hold the request (long poll, join). It extends the request
                 timeout, after which the connection is closed.
             answered: False if the broker sends no response (acks=0). The result is then empty.
