@@ -149,6 +149,11 @@ class IoCall(Generic[T]):
         if self._task is not None:
             self._task.cancel()
 
+    @property
+    def has_succeeded(self) -> bool:
+        """True when the call has a result that nobody has taken. False also if it raised an exception."""
+        return self._outcome is not None and self._outcome.error is None
+
     def result(self) -> T:
         """Wait for the call, and run its errands. Raises the errors of the errands and of the call."""
         while (run_here := self._waiter_calls.get()) is not None:

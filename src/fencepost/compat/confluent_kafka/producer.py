@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from types import NoneType
 from typing import Any, Final, TypeVar
 
 from fencepost.client.blocking.producer import Producer as OurProducer
+from fencepost.client.net.io_thread import IoCall
 from fencepost.client.net.tasks import within
 from fencepost.client.producer.transaction_states import ProducerTxnState
 from fencepost.client.types import GroupMetadata
@@ -39,7 +39,6 @@ from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
 from fencepost.config import ProducerConfig
 from fencepost.errors import ApplicationRecoverableError, ClosedError, ConfigurationError, FatalError
 from fencepost.errors import KafkaError as OurError
-from fencepost.process.signal_waits import Latch
 
 T = TypeVar("T")
 
@@ -211,17 +210,18 @@ class Producer(MetadataClient):
         """
         client, until_s = self._open(), _end_s(timeout)
         self._events.tell()
-        sending = _Flush(client)
+        sending = IoCall(client._io.loop, lambda: client._core.sender.flush(None))
+        client._io.call_soon(sending.start)
 
         def look() -> None:
             self._events.tell()
-            if sending.done.is_set:
+            if sending.has_succeeded:
                 self._reports.drop_doubtful()
 
         try:
             self._reports.serve(until_s, everything=True, look=look)
         finally:
-            sending.cancel()
+            client._io.call_soon(sending.cancel)
         return self._reports.count
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
@@ -326,34 +326,6 @@ class Producer(MetadataClient):
 
         with _transactional():
             client._io.call(run)
-
-
-class _Flush:
-    """A flush of a producer in the background. `done` is set when all records sent before have results."""
-
-    def __init__(self, client: OurProducer) -> None:
-        """Begin. The loop creates the task: Python warns of a coroutine that an interrupted call does not start."""
-        self.done = Latch()
-        self._loop = client._io.loop
-        self._sender = client._core.sender
-        self._task: asyncio.Task[bool] | None = None
-        self._loop.call_soon_threadsafe(self._begin)
-
-    def cancel(self) -> None:
-        """End it."""
-        self._loop.call_soon_threadsafe(self._end)
-
-    def _begin(self) -> None:
-        self._task = self._loop.create_task(self._sender.flush(None))
-        self._task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[bool]) -> None:
-        if not task.cancelled() and task.exception() is None:
-            self.done.set()
-
-    def _end(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
 
 
 @contextmanager
