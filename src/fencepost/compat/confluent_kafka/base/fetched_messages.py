@@ -86,14 +86,15 @@ class FetchedMessages:
         wanted = most - len(self.pending)
         if handed.records is not None and wanted > 0:
             more = handed.records[handed.given : handed.given + wanted]
-            given, pending = handed.given + len(more), [*self.pending, *more]
-            handed.given, self.pending = given, pending  # no call between the two
+            given = handed.given + len(more)
+            self.pending += more
+            handed.given = given  # no call between the two
             wanted -= len(more)
         if self._events and wanted > 0:
-            pending, rest = [*self.pending, *self._events[:wanted]], self._events[wanted:]
-            self.pending, self._events = pending, rest
-            wanted = most - len(pending)
-        return wanted <= 0
+            more_events, rest = self._events[:wanted], self._events[wanted:]
+            self.pending += more_events
+            self._events = rest  # no call between the two
+        return len(self.pending) >= most
 
     def first(self, most: int) -> tuple[list[Message], list[Record | Message]]:
         """Return the first pending messages, and the rest of them. They stay pending."""
