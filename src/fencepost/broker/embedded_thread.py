@@ -195,7 +195,7 @@ class BrokerThread:
             self._end()
 
     def _serve_once(self) -> bool:
-        """Run the server once. Return true if it is to be started again."""
+        """Run the server once. Return true if it is to be started again. Raises the error of a failed start."""
         run = self.run
         try:
             loop = new_event_loop()
@@ -203,12 +203,10 @@ class BrokerThread:
                 loop.run_until_complete(self._serve(run))
             finally:
                 loop.close()
-        except BaseException as error:  # noqa: BLE001 (raised in the caller's thread)
+        except BaseException as error:
+            if not run.begun_by.was_followed:
+                raise
             run.error = error
-        if not run.begun_by.was_followed:
-            run.begun_by.error = run.error
-            run.ended.set()
-            return False
         run.ended.set()
         order = run.ended_by or self._orders.get()
         if not order.serve:
