@@ -17,6 +17,7 @@ from fencepost.cli.command_help import HelpedApp, HelpedGroup
 from fencepost.cli.printable import printable
 from fencepost.cli.progress import paused
 from fencepost.errors import KafkaError
+from fencepost.process.signal_handlers import handled
 from fencepost.small_files import os_reason
 
 __all__ = [
@@ -159,18 +160,16 @@ def stopped_by_signals() -> Iterator[Stopped]:
         else:
             original(unraisable)
 
-    original, sys.unraisablehook = sys.unraisablehook, dropped
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stopped
-    except KeyboardInterrupt as error:
-        if stopped.by is None:
-            raise
-        raise typer.Exit(128 + stopped.by) from error
-    finally:
-        sys.unraisablehook = original
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handled((signal.SIGINT, signal.SIGTERM), stop):
+        original, sys.unraisablehook = sys.unraisablehook, dropped
+        try:
+            yield stopped
+        except KeyboardInterrupt as error:
+            if stopped.by is None:
+                raise
+            raise typer.Exit(128 + stopped.by) from error
+        finally:
+            sys.unraisablehook = original
 
 
 def print_table(rows: Iterable[Sequence[str]]) -> None:

@@ -10,12 +10,11 @@ import signal
 import sys
 import tempfile
 from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import closing, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fencepost.arguments import HIGHEST_PORT, address_text, brief_repr, is_port, is_utf8, whole_number
@@ -43,6 +42,7 @@ from fencepost.cli.help import (
 from fencepost.cli.printable import printable
 from fencepost.cli.standard_output import OutputLost
 from fencepost.process.event_loop import new_event_loop
+from fencepost.process.signal_handlers import Handler, handled
 from fencepost.properties import read_settings
 from fencepost.small_files import os_reason
 
@@ -277,25 +277,12 @@ def broker(arguments: list[str]) -> None:
         leave()
 
 
-Handler = Callable[[int, FrameType | None], object]
-
-
-@contextmanager
-def _handled(numbers: Iterable[signal.Signals], handler: Handler) -> Iterator[None]:
-    """Handle these signals until the event loop does. Restore their handlers after the block, which uvloop does not."""
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, original in before.items():
-            signal.signal(number, original)
-
-
 def _run(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | None, end_start: Handler) -> None:
     by_terminal = (signal.SIGHUP,) if _has_terminal() else ()
     ending = [number for number in (signal.SIGTERM, signal.SIGINT, *by_terminal) if _is_heeded(number)]
     try:
-        with _handled(ending, end_start), closing(new_event_loop()) as loop:
+        # The event loop handles them later. uvloop does not restore the handlers of before.
+        with handled(ending, end_start), closing(new_event_loop()) as loop:
             loop.run_until_complete(_serve(server, metrics, ui_port, ending))
     except DirectoryGone as error:  # already logged
         raise SystemExit(1) from error
