@@ -67,9 +67,12 @@ def test_a_close_without_time_leaves_the_group(
         else fencepost.Consumer(broker.bootstrap_servers, group_id=group, group_protocol=protocol)
     )
     consumer.subscribe([topic])
-    until(lambda: consumer.poll(50) is not None and consumer.assignment(), within_s=60)
+    while not consumer.assignment():
+        consumer.poll(50)
+    assert admin.describe_group(group).members
     consumer.close(timeout_ms=0)
     until(lambda: not admin.describe_group(group).members, within_s=20)
+    assert admin.describe_group(group).members == ()
 
 
 def test_an_automatic_commit_is_left_out_as_in_kafka_python(
