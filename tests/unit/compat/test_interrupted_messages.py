@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import fencepost
 from fencepost.compat.confluent_kafka import Consumer, DeserializingConsumer, Message, TopicPartition
+from fencepost.errors import UsageError
 from tests.support import interrupted_calls as calls
 
 RECORDS = 200
@@ -35,7 +37,7 @@ def consumer(servers: str, kind: str, at: int) -> Any:
         "enable.auto.commit": False,
         "enable.partition.eof": True,
     }
-    if kind != "deserialized":
+    if not kind.startswith("deserialized"):
         return Consumer(settings)
     settings |= {"key.deserializer": lambda data, _: data, "value.deserializer": lambda data, _: data}
     return DeserializingConsumer(settings)
@@ -82,6 +84,39 @@ def test_each_message_is_returned_once(servers: str, kind: str, monkeypatch: pyt
         if not strikes.struck:
             break
     assert at > 30
+
+
+@pytest.mark.parametrize("kind", READS)
+def test_a_signal_handler_that_polls_gets_other_messages(
+    servers: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencepost.compat.confluent_kafka.base.fetched_messages._MOST", 40)
+    read = READS[kind]
+    polled = 0
+    for at in count(0, STRIDES[kind]):
+        client = consumer(servers, f"{kind}-polls", at)
+        client.assign([TopicPartition("t", 0, 0)])
+        given: list[int] = []
+        while not given:
+            given += numbers(read(client))
+        inner: list[int] = []
+
+        def poll() -> None:
+            with suppress(UsageError):  # inside of a request
+                inner.extend(numbers(client.poll(0)))  # noqa: B023 (called at once)
+
+        strikes, result = calls.struck(lambda: read(client), at, poll)  # noqa: B023
+        polled += len(inner)
+        given += inner + numbers(result)
+        assert client.position([TopicPartition("t", 0)])[0].offset == len(given), at
+        while len(given) < 2 * AHEAD:
+            given += numbers(read(client))
+        assert sorted(given) == list(range(len(given))), at
+        assert client.position([TopicPartition("t", 0)])[0].offset == len(given)
+        client.close()
+        if not strikes.struck:
+            break
+    assert polled > 5
 
 
 @pytest.mark.parametrize("kind", ["commits", "events"])

@@ -16,7 +16,7 @@ from fencepost.client.types import TopicPartition as OurTopicPartition
 from fencepost.compat.confluent_kafka.assignments import Assignments
 from fencepost.compat.confluent_kafka.base.error_codes import NUMBERS
 from fencepost.compat.confluent_kafka.base.errors import KafkaError, KafkaException, calling, error_of, local_error
-from fencepost.compat.confluent_kafka.base.fetched_messages import FetchedMessages
+from fencepost.compat.confluent_kafka.base.fetched_messages import FetchedMessages, Offer
 from fencepost.compat.confluent_kafka.base.settings import given, milliseconds
 from fencepost.compat.confluent_kafka.base.values import (
     OFFSET_INVALID,
@@ -84,11 +84,12 @@ class Consumer(MetadataClient):
             RuntimeError: The consumer is closed.
             BaseException: A callback raised it.
         """
+        offer = self._offered(1, timeout)
         hand = self._hand
-        found, rest = self._offered(1, timeout)
-        message = found[0] if found else None
-        hand.received, hand.pending = found, rest  # no call between this and the return: see FetchedMessages
-        return message
+        while hand.last != offer.number:
+            offer = self._offered(1, timeout)
+        hand.received, hand.pending = offer.messages, offer.rest  # no call from here on: see FetchedMessages
+        return offer.messages[0] if offer.messages else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to `num_messages` messages, after waiting at most `timeout` seconds for them (-1: no limit)."""
@@ -96,20 +97,24 @@ class Consumer(MetadataClient):
             raise TypeError(f"num_messages must be int, not {type(num_messages).__name__}")
         if not 0 <= num_messages <= _MOST_MESSAGES:
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        offer = self._offered(num_messages, timeout)
         hand = self._hand
-        found, rest = self._offered(num_messages, timeout)
-        hand.received, hand.pending = found, rest  # no call between this and the return: see FetchedMessages
-        return found
+        while hand.last != offer.number:
+            offer = self._offered(num_messages, timeout)
+        hand.received, hand.pending = offer.messages, offer.rest  # no call from here on: see FetchedMessages
+        return offer.messages
 
-    def _offered(self, most: int, timeout: float | None) -> tuple[list[Message], list[Record | Message]]:
-        """Call callbacks, and return the next messages and what is pending behind them. They stay pending."""
+    def _offered(self, most: int, timeout: float | None) -> Offer:
+        """Call callbacks, and offer the next messages."""
         self._open()
+        number = self._hand.last = self._hand.last + 1
+        self._count_received()  # also what a signal handler has polled since the line before the number
         wait_ms = milliseconds(timeout)
         until_s = None if wait_ms is None else time.monotonic() + wait_ms / 1000
         self._call_back()
         with calling(_CLOSED):
             self._gather(most, until_s)
-        return self._hand.first(most)
+        return self._hand.offer(number, most)
 
     def _gather(self, most: int, until_s: float | None) -> None:
         looked = False
@@ -131,13 +136,17 @@ class Consumer(MetadataClient):
     def _count_received(self) -> None:
         """Move the positions behind the records that the last call returned, and store them if that is set."""
         hand = self._hand
-        for message in hand.received:
-            if message.error() is None:
-                after = _position_after(message)
-                self._positions |= after
-                if self._given.store_offsets:
-                    self._store(after)
-        hand.received = []
+        received = hand.received
+        for message in received:
+            after = {} if message.error() is not None else _position_after(message)
+            if hand.received is not received:
+                return  # a signal handler has polled: its call has counted them
+            self._positions |= after  # no call between these
+            if self._given.store_offsets:
+                hand.stored |= after
+                self._uncommitted |= after
+        if hand.received is received:
+            hand.received = []
 
     def _store(self, positions: Positions) -> None:
         self._hand.stored |= positions

@@ -55,17 +55,25 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
             ValueDeserializationError: The deserializer of values raised one.
             RuntimeError: The consumer is closed.
         """
-        hand = self._hand
-        found, rest = self._offered(1, timeout)
-        if not found:
-            return None
+        while True:
+            offer = self._offered(1, timeout)
+            if not offer.messages:
+                return None
+            message, failure = offer.messages[0], None
+            try:
+                message = self._deserialized(message)
+            except Exception as error:  # noqa: BLE001 (raised below, when the record counts as returned)
+                failure = error
+            hand = self._hand
+            if hand.last == offer.number:
+                break
+        hand.received, hand.pending = offer.messages, offer.rest  # no call from here on: see FetchedMessages
+        if failure is None:
+            return message
         try:
-            message = self._deserialized(found[0])
-        except Exception:
-            hand.received, hand.pending = found, rest
-            raise
-        hand.received, hand.pending = found, rest  # no call between this and the return: see FetchedMessages
-        return message
+            raise failure
+        finally:
+            del failure  # its traceback refers to this frame
 
     def _deserialized(self, message: Message) -> Message:
         event = message.error()

@@ -20,7 +20,7 @@ from fencepost.errors import KafkaError as OurError
 from fencepost.errors import OffsetOutOfRangeError, UsageError
 from fencepost.protocol.codes import ErrorCode as E
 
-__all__ = ["FetchedMessages", "message_of"]
+__all__ = ["FetchedMessages", "Offer", "message_of"]
 
 _MOST: Final = 500  # records that are taken and decoded together
 _LOOK_S: Final = 0.1  # a consumer with records in hand serves its group at this interval
@@ -54,6 +54,20 @@ class _StateEvents(NamedTuple):
     missing: list[str]
 
 
+class Offer(NamedTuple):
+    """The messages that a call is about to return.
+
+    Attributes:
+        number: The number of the call. The offer is void if there is a later one: a signal handler has polled.
+        messages: The messages.
+        rest: What is pending behind them.
+    """
+
+    number: int
+    messages: list[Message]
+    rest: list[Record | Message]
+
+
 class FetchedMessages:
     """The messages that poll() and consume() return next.
 
@@ -63,12 +77,14 @@ class FetchedMessages:
     Attributes:
         pending: Messages that were taken from Fencepost's consumer, and that no call has returned.
         received: The messages that the last call returned, until their offsets are stored.
+        last: The number of the last call.
     """
 
     def __init__(self, client: OurConsumer, *, partition_eof: bool) -> None:
         """Start without messages. `partition_eof`: report the end of a partition as an event."""
         self.pending: list[Record | Message] = []
         self.received: list[Message] = []
+        self.last = 0
         self._client = client
         self._partition_eof = partition_eof
         self._handed = HandOut()
@@ -85,21 +101,23 @@ class FetchedMessages:
         handed = self._handed
         wanted = most - len(self.pending)
         if handed.records is not None and wanted > 0:
-            more = handed.records[handed.given : handed.given + wanted]
-            given = handed.given + len(more)
-            self.pending += more
-            handed.given = given  # no call between the two
-            wanted -= len(more)
+            start = handed.given
+            more = handed.records[start : start + wanted]
+            end = start + len(more)
+            if handed.given == start:  # no call between this and the next two; a signal handler may have polled
+                self.pending += more
+                handed.given = end
+            wanted = most - len(self.pending)
         if self._events and wanted > 0:
             more_events, rest = self._events[:wanted], self._events[wanted:]
             self.pending += more_events
             self._events = rest  # no call between the two
         return len(self.pending) >= most
 
-    def first(self, most: int) -> tuple[list[Message], list[Record | Message]]:
+    def offer(self, number: int, most: int) -> Offer:
         """Return the first pending messages, and the rest of them. They stay pending."""
         found = [each if isinstance(each, Message) else message_of(each) for each in self.pending[:most]]
-        return found, self.pending[most:]
+        return Offer(number, found, self.pending[most:])
 
     def forget(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Drop the pending messages and the events of these partitions. The core drops its records in its calls."""
