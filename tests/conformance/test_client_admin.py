@@ -65,6 +65,11 @@ def test_offsets_by_time(broker: BrokerUnderTest, admin: fencepost.Admin) -> Non
     assert [at(-2), at(-1), at(0), at(2500), at(4000), at(4001)] == [0, 5, 0, 3, 4, -1]
     with pytest.raises(RetriableBrokerError):
         admin.list_offsets({TP(topic, 7): -1}, api_timeout_ms=300)
+    some = {TP(broker.name("absent"), 0): -1, TP(topic, 7): -1, partition: -1}
+    with pytest.raises(fencepost_errors.ItemsFailedError) as failed:
+        admin.list_offsets(some, api_timeout_ms=2_000)
+    assert {each: at.offset for each, at in failed.value.results.items()} == {partition: 5}
+    assert set(failed.value.errors) == set(some) - {partition}
 
 
 def test_features_and_cluster(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:

@@ -132,7 +132,7 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "admin.AdminClient.alter_consumer_group_offsets": "a group with members fails as a whole; the error of a "
     "missing topic or partition comes after topic.metadata.propagation.max.ms (30 s)",
     "admin.AdminClient.delete_records": _MISSING,
-    "admin.AdminClient.list_offsets": _MISSING,
+    "admin.AdminClient.list_offsets": f"{_MISSING}; a leader that does not answer is `_TIMED_OUT` instead of -1001",
     "admin.AdminClient.create_partitions": f"{_NO_FUTURE_CHANGE}; `replica_assignment` is refused",
     "admin.AdminClient.create_topics": _NO_FUTURE_CHANGE,
     "admin.AdminClient.delete_topics": _NO_FUTURE_CHANGE,

@@ -402,9 +402,22 @@ class AdminTopics(AdminBase):
 
         LATEST is the high watermark, or with READ_COMMITTED the last stable offset. OffsetAt.offset is -1 if there is
         no record at or after the timestamp.
+
+        Raises:
+            ItemsFailedError: Some partitions failed, such as those of a leader that does not answer; `results` has the
+                offsets of the others.
+            KafkaError: All partitions failed.
         """
         requested = {TopicPartition(*partition): timestamp for partition, timestamp in wanted.items()}
-        return await offsets.list_offsets(self.cluster, requested, isolation, self._deadline(api_timeout_ms))
+        outcomes = await self._offsets(requested, isolation, self._deadline(api_timeout_ms))
+        if outcomes.failed and not outcomes.done:
+            outcomes.only()
+        return outcomes.results("ListOffsets")
+
+    async def _offsets(
+        self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline_ms: int
+    ) -> Outcomes[TopicPartition]:
+        return Outcomes(*await offsets.offset_outcomes(self.cluster, wanted, isolation, deadline_ms))
 
 
 def _creatable(topic: NewTopic) -> ct.CreatableTopic:

@@ -10,8 +10,8 @@ from typing import Annotated, Final, NamedTuple, Self
 from fencepost.arguments import MAX_INT64, Between, brief_repr
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.lasting_errors import LastingErrors
 from fencepost.client.net.tasks import gather
+from fencepost.client.net.topology import KnownTopic
 from fencepost.client.types import Isolation, OffsetAt, OffsetSpec, TopicPartition
 from fencepost.errors import ConfigurationError, KafkaError, ProtocolError, RetriableError, error_for
 from fencepost.protocol.codes import ErrorCode as E
@@ -69,35 +69,143 @@ class OffsetReset(NamedTuple):
         return EARLIEST if self.policy == "earliest" else LATEST
 
 
-_LastingError = tuple[str, KafkaError]  # the failed request and the reason
-
-
 async def list_offsets(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, int],
     isolation: Isolation,
     deadline_ms: int,
 ) -> dict[TopicPartition, OffsetAt]:
-    """Return the offset for each partition's timestamp (ms, or EARLIEST, LATEST, MAX_TIMESTAMP). Raises KafkaError."""
-    found: dict[TopicPartition, OffsetAt] = {}
-    missing = dict(wanted)
+    """Return the offset for each partition's timestamp (ms, or EARLIEST, LATEST, MAX_TIMESTAMP).
+
+    Raises KafkaError at the first partition that fails.
+    """
+    search = _OffsetSearch(cluster, wanted, isolation, deadline_ms, deadline_ms)
     attempt = 0
-    while missing:
-        by_leader, trouble = await _by_leader(cluster, missing, deadline_ms)
-        calls = [_ask(cluster, leader, timestamps, isolation, deadline_ms) for leader, timestamps in by_leader.items()]
+    while search.missing:
+        trouble = await search.ask()
+        if search.failed:
+            raise search.failed.pop(next(iter(search.failed)))  # pop: else the error would refer to itself
+        await search.pause_after(trouble, attempt)
+        attempt += 1
+    return search.found
+
+
+async def offset_outcomes(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline_ms: int
+) -> tuple[dict[TopicPartition, OffsetAt], dict[TopicPartition, KafkaError]]:
+    """Return the offsets like `list_offsets`, and the errors of the partitions that have none.
+
+    Raises KafkaError if all partitions fail for one reason.
+    """
+    now_ms = cluster.runtime.now_ms()
+    several = len({partition.topic for partition in wanted}) > 1
+    topics_until_ms = now_ms + (deadline_ms - now_ms) // 2 if several else deadline_ms  # the rest is for the others
+    search = _OffsetSearch(cluster, wanted, isolation, deadline_ms, topics_until_ms)
+    attempt = 0
+    while search.missing:
+        try:
+            await search.pause_after(await search.ask(), attempt)
+        except KafkaError as failure:
+            if not search.found and not search.failed:
+                raise
+            search.failed |= dict.fromkeys(search.missing, failure)
+            break
+        attempt += 1
+    return search.found, search.failed
+
+
+_LastingError = tuple[str, KafkaError]  # the failed request and the reason
+
+
+class _OffsetSearch:
+    """Requests to the leaders of the partitions whose offset is not known yet."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        wanted: Mapping[TopicPartition, int],
+        isolation: Isolation,
+        deadline_ms: int,
+        topics_until_ms: int,
+    ) -> None:
+        """Start without results. A topic that is not known at `topics_until_ms` has failed."""
+        self.found: dict[TopicPartition, OffsetAt] = {}
+        self.failed: dict[TopicPartition, KafkaError] = {}
+        self.missing = dict(wanted)
+        self._cluster = cluster
+        self._isolation = isolation
+        self._deadline_ms = deadline_ms
+        self._topics_until_ms = topics_until_ms
+
+    async def ask(self) -> _LastingError | None:
+        """Send a request to each leader. Return the last error that may pass, if there is one."""
+        cluster = self._cluster
+        by_leader, trouble = await self._by_leader()
+        calls = [
+            _ask(cluster, leader, timestamps, self._isolation, self._deadline_ms)
+            for leader, timestamps in by_leader.items()
+        ]
         for timestamps, result in zip(by_leader.values(), await gather(cluster.runtime, calls), strict=True):
             if isinstance(result, RetriableError):
                 trouble = _request_name(next(iter(timestamps))), result
+            elif isinstance(result, KafkaError):
+                self._fail(timestamps, result)
             elif isinstance(result, Exception):
                 raise result
             else:
-                trouble = _take(cluster.lasting_errors, result, found, missing) or trouble
-        if missing:
-            operation, error = trouble or _left_out(missing)
-            await cluster.pause_after(error, attempt, deadline_ms, operation)
-            attempt += 1
-            await cluster.refresh_quietly({partition.topic for partition in missing}, deadline_ms)
-    return found
+                trouble = self._take(result) or trouble
+        return trouble
+
+    async def pause_after(self, trouble: _LastingError | None, attempt: int) -> None:
+        """Wait before the next request, and learn the leaders, if offsets are missing. Raises KafkaTimeoutError."""
+        if not self.missing:
+            return
+        operation, error = trouble or _left_out(self.missing)
+        await self._cluster.pause_after(error, attempt, self._deadline_ms, operation)
+        await self._cluster.refresh_quietly({partition.topic for partition in self.missing}, self._deadline_ms)
+
+    async def _by_leader(self) -> tuple[dict[int, dict[TopicPartition, int]], _LastingError | None]:
+        trouble: _LastingError | None = None
+        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        known: dict[str, KnownTopic] = {}
+        for topic in dict.fromkeys(partition.topic for partition in self.missing):
+            try:
+                known[topic] = await self._cluster.topic(topic, self._topics_until_ms)
+            except KafkaError as error:  # other topics may be known
+                self._fail([partition for partition in self.missing if partition.topic == topic], error)
+        for partition, timestamp in list(self.missing.items()):
+            leader = self._cluster.leader(partition.topic, partition.partition)
+            if partition.partition not in known[partition.topic].partitions:
+                name = f"{partition.topic}-{partition.partition}"
+                self._fail([partition], error_for(E.UNKNOWN_TOPIC_OR_PARTITION, name))
+            elif leader >= 0:
+                by_leader[leader][partition] = timestamp
+            else:
+                trouble = _request_name(partition), error_for(E.LEADER_NOT_AVAILABLE, _request_name(partition))
+        return by_leader, trouble
+
+    def _take(self, answers: Mapping[TopicPartition, tuple[int, OffsetAt]]) -> _LastingError | None:
+        """Move answered partitions from `missing` to `found` and `failed`. Return the last retriable error."""
+        trouble: _LastingError | None = None
+        for partition, (code, at) in answers.items():
+            if partition not in self.missing:
+                continue  # not requested
+            if code == 0:
+                self.found[partition] = at
+                del self.missing[partition]
+                self._cluster.lasting_errors.succeeded(_request_name(partition))
+                continue
+            error = error_for(code, _request_name(partition))
+            if retry.action(retry.LIST_OFFSETS, code) in retry.RETRIABLE:
+                trouble = _request_name(partition), error
+            else:
+                self._fail([partition], error)
+        return trouble
+
+    def _fail(self, partitions: Iterable[TopicPartition], error: KafkaError) -> None:
+        for partition in partitions:
+            self.failed[partition] = error
+            del self.missing[partition]
 
 
 def _request_name(partition: TopicPartition) -> str:
@@ -107,46 +215,6 @@ def _request_name(partition: TopicPartition) -> str:
 def _left_out(missing: Iterable[TopicPartition]) -> _LastingError:
     operation = _request_name(next(iter(missing)))
     return operation, ProtocolError(f"{operation}: the broker left it out of its answer")
-
-
-async def _by_leader(
-    cluster: Cluster, missing: Mapping[TopicPartition, int], deadline_ms: int
-) -> tuple[dict[int, dict[TopicPartition, int]], _LastingError | None]:
-    trouble: _LastingError | None = None
-    by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-    for partition, timestamp in missing.items():
-        known = await cluster.topic(partition.topic, deadline_ms)
-        if partition.partition not in known.partitions:
-            raise error_for(E.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.topic}-{partition.partition}")
-        leader = cluster.leader(partition.topic, partition.partition)
-        if leader >= 0:
-            by_leader[leader][partition] = timestamp
-        else:
-            trouble = _request_name(partition), error_for(E.LEADER_NOT_AVAILABLE, _request_name(partition))
-    return by_leader, trouble
-
-
-def _take(
-    lasting_errors: LastingErrors,
-    answers: Mapping[TopicPartition, tuple[int, OffsetAt]],
-    found: dict[TopicPartition, OffsetAt],
-    missing: dict[TopicPartition, int],
-) -> _LastingError | None:
-    """Move answered partitions from `missing` to `found`. Return the last retriable error. Raises the others."""
-    trouble: _LastingError | None = None
-    for partition, (code, at) in answers.items():
-        if partition not in missing:
-            continue  # not requested
-        if code == 0:
-            found[partition] = at
-            del missing[partition]
-            lasting_errors.succeeded(_request_name(partition))
-            continue
-        error = error_for(code, _request_name(partition))
-        if retry.action(retry.LIST_OFFSETS, code) not in retry.RETRIABLE:
-            raise error
-        trouble = _request_name(partition), error
-    return trouble
 
 
 async def _ask(

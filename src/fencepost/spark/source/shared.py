@@ -384,7 +384,7 @@ async def _offsets_while_there(
 
     The client alone would repeat ListOffsets until its timeout, because a broker that starts may not know its topics.
     """
-    request = asyncio.ensure_future(admin.list_offsets(wanted, isolation=isolation))
+    request = asyncio.ensure_future(admin.offsets_of_all(wanted, isolation))
     topics = {partition.topic for partition in wanted}
     try:
         while True:
