@@ -31,8 +31,10 @@ from fencepost.cli.diagnosis.examiner import Examiner
 from fencepost.cli.ui.cluster_monitor import ClusterMonitor
 from fencepost.client.admin.topics import NewTopic
 from fencepost.client.diagnosis.diagnosing import diagnose
+from fencepost.client.types import TopicPartition
+from fencepost.compat import confluent_kafka as compat_module
 from fencepost.compat.confluent_kafka import admin as compat
-from fencepost.errors import ItemsFailedError
+from fencepost.errors import ItemsFailedError, KafkaTimeoutError
 from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
@@ -200,20 +202,28 @@ def a_name_for(node: int, admin: fencepost.Admin, topic: str, prefix: str) -> st
 
 
 class Named(NamedTuple):
-    """A group and a transactional id of each of two nodes."""
+    """A group and a transactional id of each of two nodes. The group has committed in a topic that this node leads."""
 
     groups: dict[int, str]
     ids: dict[int, str]
 
 
+def led_by(node: int) -> str:
+    """A topic."""
+    return f"led-by-{node}"
+
+
 def named(admin: fencepost.Admin, *nodes: int) -> Named:
-    admin.create_topic("t", 1, exist_ok=True)
-    admin.alter_group_offsets("any", {("t", 0): 0})
+    for node in nodes:
+        others = [each.id for each in admin.describe_cluster().brokers if each.id != node]
+        if not admin.describe_topics([led_by(node)]):
+            admin.create_topics([NewTopic(led_by(node), replica_assignments={0: (node, *others)})])
+    admin.alter_group_offsets("any", {(led_by(nodes[0]), 0): 0})
     admin.init_producer_id("any")
     groups = {node: a_name_for(node, admin, "__consumer_offsets", "g") for node in nodes}
     ids = {node: a_name_for(node, admin, "__transaction_state", "x") for node in nodes}
-    for group in groups.values():
-        admin.alter_group_offsets(group, {("t", 0): 0})
+    for node, group in groups.items():
+        admin.alter_group_offsets(group, {(led_by(node), 0): 0})
     for transactional_id in ids.values():
         admin.init_producer_id(transactional_id)
     return Named(groups, ids)
@@ -295,6 +305,80 @@ def test_lists_without_a_node_that_hangs(
             assert ids[away] not in listed
             missing = f"the list is not complete: transactions whose coordinator is broker {away}: not known: "
             assert missing in run.error
+
+
+def test_partitions_whose_leader_hangs(
+    cluster: ApacheKafkaCluster, page: ClusterMonitor, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The others are described, and these are not told to be empty."""
+    (tmp_path / "quick.properties").write_text("default.api.timeout.ms=6000\n")
+    run = Commands(cluster.bootstrap_servers, capsys, "--command-config", str(tmp_path / "quick.properties"))
+    with fencepost.Admin(cluster.bootstrap_servers) as admin, fencepost.Producer(cluster.bootstrap_servers) as producer:
+        hanging = follower(cluster, admin)
+        away, there = hanging.node_id, next(node.node_id for node in cluster.nodes if node is not hanging)
+        group = named(admin, away, there).groups[there]
+        both = f"both-of-{away}-{there}"
+        admin.create_topics([NewTopic(both, replica_assignments={0: (away, there), 1: (there, away)})])
+        for partition in (0, 1):
+            producer.send(both, b"here", partition=partition).result(60)
+        admin.alter_group_offsets(group, {(both, 0): 0, (both, 1): 0})
+        asked = {TopicPartition(both, partition): -1 for partition in (0, 1)}
+        unknown = f"is not complete: offsets of {both}-0: not known: "
+        until(lambda: page.view("overview", {})["view"] != {})
+        assert hanging.pid is not None
+        with standing_still(hanging.pid):
+            with pytest.raises(ItemsFailedError, match="ListOffsets: 1 of 2 failed: list offsets of") as failed:
+                admin.list_offsets(asked, api_timeout_ms=8_000)
+            assert [at.offset for at in failed.value.results.values()] == [1]
+            assert set(failed.value.errors) == {(both, 0)}
+            with pytest.raises(KafkaTimeoutError):
+                admin.list_offsets({(both, 0): -1}, api_timeout_ms=1_000)
+
+            rows = [line.split() for line in run("groups", "describe", group, status=1).splitlines()[2:5]]
+            assert rows[0] == [both, "0", "0"]
+            assert rows[1] == [both, "1", "0", "1", "1"]
+            assert f"the description {unknown}" in run.error
+            rows = [line.split() for line in run("topics", "describe", both, status=1).splitlines()[1:3]]
+            assert rows[0][-3:] == ["unknown"] * 3
+            assert rows[1][-3:] == ["0", "1", "1"]
+            assert f"the description {unknown}" in run.error
+            found = page.view("messages", {"name": both})["view"]
+            assert [(row["partition"], row["value"]["text"]) for row in found["rows"]] == [(1, "here")]
+            assert [words.partition(": ")[0] for words in found["flaws"]] == ["Partition 0 is not read"]
+        until(lambda: len(admin.list_offsets(asked)) == len(asked), within_s=120)
+
+
+def test_the_other_admin_client_lists_the_same_offsets(cluster: ApacheKafkaCluster) -> None:
+    """Both return the offsets of the leaders that answer.
+
+    For the other one confluent-kafka returns -1001 without an error. Ours raises the error, as it does for groups,
+    because a program would take the number for an offset.
+    """
+    with fencepost.Admin(cluster.bootstrap_servers) as admin:
+        hanging = follower(cluster, admin)
+        others = [node for node in cluster.nodes if node is not hanging]
+        nodes = (hanging.node_id, others[0].node_id)
+        named(admin, *nodes)
+        seen = []
+        assert hanging.pid is not None
+        with standing_still(hanging.pid):
+            for module in (confluent_kafka, compat_module):
+                client = module.admin.AdminClient(
+                    {"bootstrap.servers": ",".join(node.bootstrap_servers for node in others)}
+                )
+                at = {module.TopicPartition(led_by(node), 0): module.admin.OffsetSpec.latest() for node in nodes}
+                futures = client.list_offsets(at, request_timeout=8)
+                answers = {}
+                for partition, future in futures.items():
+                    try:
+                        answers[partition.topic] = future.result(60).offset
+                    except module.KafkaException as error:
+                        answers[partition.topic] = error.args[0].name()
+                seen.append(answers)
+        assert seen == [
+            {led_by(nodes[0]): confluent_kafka.OFFSET_INVALID, led_by(nodes[1]): 0},
+            {led_by(nodes[0]): "_TIMED_OUT", led_by(nodes[1]): 0},
+        ]
 
 
 def test_the_other_admin_client_lists_the_same(cluster: ApacheKafkaCluster) -> None:

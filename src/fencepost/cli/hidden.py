@@ -98,10 +98,10 @@ async def _impossible_topic(cluster: Cluster, part: str) -> Finding | None:
     return None if found is None else uncreated_finding(part, found)
 
 
-def refuse_incomplete(findings: Iterable[Finding]) -> NoReturn:
-    """Exit with status 1: the list is not complete."""
+def refuse_incomplete(findings: Iterable[Finding], printed: str = "list") -> NoReturn:
+    """Exit with status 1: the list is not complete, or what else the command has printed."""
     sys.stdout.flush()
-    refuse("\n".join(f"the list is not complete: {each.words} ({each.code})" for each in findings))
+    refuse("\n".join(f"the {printed} is not complete: {each.words} ({each.code})" for each in findings))
 
 
 def print_problem(finding: Finding) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -19,6 +19,7 @@ from fencepost.cli.cluster_settings import (
     complete_topic,
     connected,
 )
+from fencepost.cli.diagnosis.cluster_snapshot import ClusterSnapshot
 from fencepost.cli.diagnosis.examiner import Examiner
 from fencepost.cli.diagnosis.finding_text import as_value, lines_of
 from fencepost.cli.hidden import check_visible, impossible_topic, listed, print_problem, refuse_incomplete
@@ -38,9 +39,10 @@ from fencepost.cli.output import (
 from fencepost.cli.printable import counted_noun
 from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.blocking import Admin
+from fencepost.client.diagnosis.cluster_rules import unanswered_finding
 from fencepost.client.diagnosis.collecting import QUICK, CollectionLimits
 from fencepost.client.diagnosis.diagnosing import diagnose
-from fencepost.client.diagnosis.findings import DAMAGED, Finding, ObjectKind, Severity
+from fencepost.client.diagnosis.findings import DAMAGED, LEADERLESS, Finding, ObjectKind, Severity
 from fencepost.client.diagnosis.group_rules import lags_of
 from fencepost.client.diagnosis.holding import held_back
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
@@ -126,22 +128,35 @@ def describe(
     For a share group: the start offsets, and the lag that the brokers report (KIP-1226), empty if they do not.
 
     "Waits for" names the transaction at which readers of committed records stop. The findings below the table are those
-    of `fencepost doctor`. Offsets that are pending in a transaction are not included.
+    of `fencepost doctor`. Offsets that are pending in a transaction are not included. If a partition's leader does not
+    answer, its end and lag are empty, and the command names it.
 
-    Status: 0 done; 1 the group is unknown, or not done; 2 invalid arguments.
+    Status: 0 done; 1 the group is unknown, the description is not complete, or not done; 2 invalid arguments.
 
     Example: fencepost groups describe billing --members
     """
     with connected(bootstrap_servers, command_config) as admin:
         described, kind = _known(admin, group)
         facts = _facts(admin, described, kind)
-        at_ms, findings = _examined(facts, client_settings(bootstrap_servers, command_config))
+        snapshot = _examined(facts, client_settings(bootstrap_servers, command_config))
+        findings = _findings(snapshot)
         if kind == "share" and (impossible := impossible_topic(admin, "share groups")) is not None:
             findings = [impossible, *findings]
     if as_json:
         print_json({**facts, "findings": list(map(as_value, findings))})
-        return
-    print_line(f"{group}: {facts['type']}, {facts['state']}, {counted_noun(len(described.members), 'member')}")
+    else:
+        _print(facts, members=members)
+        for finding in findings:
+            print_line("")
+            for line in lines_of(finding, snapshot.at_ms):
+                print_line(line)
+    unanswered = [unanswered_finding(each) for each in snapshot.unknown if each.part in ("topics", "offsets")]
+    if missing := [*unanswered, *(each for each in findings if each.code == LEADERLESS)]:
+        refuse_incomplete(missing, "description")
+
+
+def _print(facts: dict[str, Any], *, members: bool) -> None:
+    print_line(f"{facts['group']}: {facts['type']}, {facts['state']}, {counted_noun(len(facts['members']), 'member')}")
     clients = {each["member"]: f"{each['client']} {each['host']}" for each in facts["members"]}
     at = "start" if facts["type"] == "share" else "committed"
     rows = [
@@ -162,14 +177,14 @@ def describe(
             for member in facts["members"]
         ]
         print_table([("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"), *lines])
-    for finding in findings:
-        print_line("")
-        for line in lines_of(finding, at_ms):
-            print_line(line)
 
 
-def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> tuple[int, list[Finding]]:
-    """Add the transaction that holds each partition back to `facts`. Return the time and the group's findings."""
+def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> ClusterSnapshot:
+    """Add each partition's end and lag to `facts`, and the transaction that holds it back. Return what was seen.
+
+    A group keeps the offsets of deleted topics, which have no end. Brokers before KIP-1226 do not report the lag of a
+    share group.
+    """
     topics = frozenset(row["topic"] for row in facts["partitions"])
     bounds = CollectionLimits(read=MOST_READ, topic_names=topics, group_names=frozenset([facts["group"]]))
     with Examiner({**PATIENCE, **settings}, DEFAULT_TOPIC, LOOK_S, bounds) as examiner:
@@ -177,15 +192,25 @@ def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> tuple[int, 
     held, committed = held_back(snapshot), snapshot.committed.get(facts["group"], {})
     lags = {} if isinstance(committed, KafkaError) else lags_of(snapshot, held, committed)
     for row in facts["partitions"]:
-        lag = lags.get(TopicPartition(row["topic"], row["partition"]))
+        partition = TopicPartition(row["topic"], row["partition"])
+        ends, lag, at = snapshot.ends.get(partition), lags.get(partition), row.get("committed")
+        if ends is not None:
+            row["end"] = ends.end
+        if ends is not None and at is not None:
+            row["lag"] = max(ends.end - at, 0)
         held_by = None if lag is None or lag.total == 0 else lag.held
         row["waits_for"] = None if held_by is None else held_by.words
-    found = [
+    return snapshot
+
+
+def _findings(snapshot: ClusterSnapshot) -> list[Finding]:
+    return [
         each
         for each in diagnose(snapshot)
-        if each.kind is ObjectKind.GROUP or each.severity in (Severity.UNKNOWN, Severity.NOTE) or each.code == DAMAGED
+        if each.kind is ObjectKind.GROUP
+        or each.severity in (Severity.UNKNOWN, Severity.NOTE)
+        or each.code in (LEADERLESS, DAMAGED)
     ]
-    return snapshot.at_ms, found
 
 
 def _known(admin: Admin, group: str) -> tuple[GroupDescription, str]:
@@ -234,45 +259,33 @@ def _facts(admin: Admin, described: GroupDescription, kind: str) -> dict[str, An
 
 def _shared(admin: Admin, described: GroupDescription) -> list[dict[str, Any]]:
     """Return the partitions of a share group. No member owns one. Brokers before KIP-1226 do not report the lag."""
-    starts = admin.share_group_offsets(described.group_id)
-    ends = _ends(admin, starts)
     return [
         {
             "topic": partition.topic,
             "partition": partition.partition,
             "start": at.start_offset,
-            "end": ends.get(partition),
+            "end": None,
             "lag": None if at.lag < 0 else at.lag,
             "member": None,
         }
-        for partition, at in sorted(starts.items())
+        for partition, at in sorted(admin.share_group_offsets(described.group_id).items())
     ]
-
-
-def _ends(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the end offsets. A group keeps the offsets of deleted topics, which have no end."""
-    there = admin.describe_topics({partition.topic for partition in partitions}) if partitions else {}
-    existing = [
-        partition
-        for partition in partitions
-        if partition.topic in there and partition.partition in there[partition.topic].partitions
-    ]
-    return {partition: at.offset for partition, at in admin.list_offsets(dict.fromkeys(existing, LATEST)).items()}
 
 
 def _committed(admin: Admin, described: GroupDescription) -> list[dict[str, Any]]:
     committed = admin.group_offsets(described.group_id, require_stable=False)
     owners = {partition: member.member_id for member in described.members for partition in member.assigned}
-    partitions = sorted({*committed, *owners})
-    ends = _ends(admin, partitions)
-    rows = []
-    for partition in partitions:
-        at = committed[partition].offset if partition in committed else None
-        end = ends.get(partition)
-        lag = None if at is None or end is None else max(end - at, 0)
-        names = {"topic": partition.topic, "partition": partition.partition}
-        rows.append({**names, "committed": at, "end": end, "lag": lag, "member": owners.get(partition)})
-    return rows
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "committed": committed[partition].offset if partition in committed else None,
+            "end": None,
+            "lag": None,
+            "member": owners.get(partition),
+        }
+        for partition in sorted({*committed, *owners})
+    ]
 
 
 @groups.command("reset-offsets")

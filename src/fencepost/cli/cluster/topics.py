@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected, pairs_of
-from fencepost.cli.hidden import check_visible
+from fencepost.cli.hidden import check_visible, refuse_incomplete
 from fencepost.cli.names import topic_named
 from fencepost.cli.output import (
     Json,
@@ -24,8 +25,11 @@ from fencepost.cli.output import (
 from fencepost.cli.printable import counted_noun
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.blocking import Admin
+from fencepost.client.diagnosis.cluster_rules import unanswered_finding
+from fencepost.client.diagnosis.collecting import unanswered_offsets
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
-from fencepost.client.types import Isolation, OffsetAt, TopicPartition
+from fencepost.client.types import Isolation, OffsetAt, OffsetSpec, TopicPartition
+from fencepost.errors import ItemsFailedError, KafkaError
 
 __all__ = ["described", "topics"]
 
@@ -83,13 +87,16 @@ def describe(
 ) -> None:
     """Show each partition's leader, replicas, first offset, last stable offset and end.
 
-    Status: 0 done; 1 a topic is unknown, or not done; 2 invalid arguments.
+    If a leader does not answer, the offsets of its partitions are "unknown", and the command names them.
+
+    Status: 0 done; 1 a topic is unknown, the description is not complete, or not done; 2 invalid arguments.
 
     Example: fencepost topics describe orders
     """
     with connected(bootstrap_servers, command_config) as admin:
         found = admin.describe_topics(names)
-        facts = [_facts(admin, found[name]) for name in dict.fromkeys(names) if name in found]
+        offsets = _Offsets(admin, found.values())
+    facts = [_facts(found[name], offsets) for name in dict.fromkeys(names) if name in found]
     if as_json:
         print_json(facts)
     else:
@@ -97,16 +104,42 @@ def describe(
     missing = [name for name in names if name not in found]
     if missing:
         refuse(f"there is no topic {', '.join(map(repr, missing))}")
+    if offsets.failed:
+        refuse_incomplete([unanswered_finding(unanswered_offsets(offsets.failed))], "description")
 
 
-def _facts(admin: Admin, topic: TopicDescription) -> dict[str, Any]:
-    # A partition without a leader cannot be queried for offsets, but must be shown.
-    led = [TopicPartition(topic.name, number) for number, at in topic.partitions.items() if at.leader >= 0]
-    begins = admin.list_offsets(dict.fromkeys(led, EARLIEST))
-    stable = admin.list_offsets(dict.fromkeys(led, LATEST), isolation=Isolation.READ_COMMITTED)
-    ends = admin.list_offsets(dict.fromkeys(led, LATEST))
+class _Offsets:
+    """Offsets of the partitions of some topics, as far as their leaders answer."""
 
-    def offset(found: dict[TopicPartition, OffsetAt], number: int) -> int | None:
+    def __init__(self, admin: Admin, topics: Iterable[TopicDescription]) -> None:
+        self.failed: dict[TopicPartition, KafkaError] = {}
+        # A partition without a leader cannot be queried for offsets, but must be shown.
+        led = [
+            TopicPartition(each.name, number)
+            for each in topics
+            for number, at in each.partitions.items()
+            if at.leader >= 0
+        ]
+        self.begins = self._ask(admin, led, EARLIEST, Isolation.READ_UNCOMMITTED)
+        self.stable = self._ask(admin, self.begins, LATEST, Isolation.READ_COMMITTED)
+        self.ends = self._ask(admin, self.stable, LATEST, Isolation.READ_UNCOMMITTED)
+
+    def _ask(
+        self, admin: Admin, partitions: Collection[TopicPartition], end: OffsetSpec, isolation: Isolation
+    ) -> dict[TopicPartition, OffsetAt]:
+        """Return the offsets of the partitions whose leaders answer. The others need not be asked again."""
+        try:
+            return admin.list_offsets(dict.fromkeys(partitions, end), isolation=isolation)
+        except ItemsFailedError as error:
+            self.failed |= error.errors
+            return error.results
+        except KafkaError as error:
+            self.failed |= dict.fromkeys(partitions, error)
+            return {}
+
+
+def _facts(topic: TopicDescription, offsets: _Offsets) -> dict[str, Any]:
+    def offset(found: Mapping[TopicPartition, OffsetAt], number: int) -> int | None:
         at = found.get(TopicPartition(topic.name, number))
         return None if at is None else at.offset
 
@@ -120,9 +153,9 @@ def _facts(admin: Admin, topic: TopicDescription) -> dict[str, Any]:
                 "leader": None if partition.leader < 0 else partition.leader,
                 "replicas": list(partition.replicas),
                 "in_sync": list(partition.in_sync),
-                "begin": offset(begins, number),
-                "stable": offset(stable, number),
-                "end": offset(ends, number),
+                "begin": offset(offsets.begins, number),
+                "stable": offset(offsets.stable, number),
+                "end": offset(offsets.ends, number),
             }
             for number, partition in topic.partitions.items()
         ],
@@ -134,8 +167,9 @@ def _print(facts: list[dict[str, Any]]) -> None:
     for topic in facts:
         for partition in topic["partitions"]:
             lists = (",".join(map(str, partition[name])) for name in ("replicas", "in_sync"))
+            absent = "none" if partition["leader"] is None else "unknown"
             offsets = (
-                "none" if partition[name] is None else str(partition[name]) for name in ("begin", "stable", "end")
+                absent if partition[name] is None else str(partition[name]) for name in ("begin", "stable", "end")
             )
             leader = "none" if partition["leader"] is None else str(partition["leader"])
             rows.append((topic["topic"], str(partition["partition"]), leader, *lists, *offsets))

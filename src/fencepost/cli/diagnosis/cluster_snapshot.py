@@ -67,7 +67,10 @@ class TransactionDetail:
 
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
-    """One group, its committed offsets and the ends of their partitions. A share group has start offsets instead."""
+    """One group, its committed offsets and the known ends of their partitions.
+
+    A share group has start offsets instead.
+    """
 
     described: GroupDescription
     committed: Mapping[TopicPartition, int]
@@ -197,8 +200,8 @@ class SnapshotCollector:
             and partition.partition in there[partition.topic].partitions
             and there[partition.topic].partitions[partition.partition].leader >= 0
         ]
-        ends = await self._calls.list_offsets(dict.fromkeys(led, LATEST), api_timeout_ms=self._patience_ms)
-        return GroupDetail(described, committed, {partition: at.offset for partition, at in ends.items()}, shared)
+        ends = await self._calls.offsets_at(LATEST, led, self._patience_ms)
+        return GroupDetail(described, committed, {partition: at.offset for partition, at in ends.done.items()}, shared)
 
 
 def _is_slow(each: UnansweredQuestion) -> bool:

@@ -24,6 +24,7 @@ from fencepost.cli.ui.messages import (
     page_of,
 )
 from fencepost.cli.ui.web import HttpRefusal
+from fencepost.client.diagnosis.collecting import checked
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.net.stored_batches import StoredBatches
 from fencepost.client.net.tasks import gather
@@ -87,11 +88,11 @@ class Browser:
         if not self._room.acquire(timeout=SECONDS):
             raise HttpRefusal(503, f"{AT_ONCE} searches are running; repeat this one when they are over")
         try:
-            return self._search(query, owners, clock() + SECONDS, clock)
+            return self._search(query, owners, clock)
         finally:
             self._room.release()
 
-    def _search(self, query: Query, owners: Mapping[int, str], until: float, clock: Callable[[], float]) -> Any:
+    def _search(self, query: Query, owners: Mapping[int, str], clock: Callable[[], float]) -> Any:
         known = self._runs.run(self._calls.describe_topics([query.topic], api_timeout_ms=self._call_ms))
         numbers = sorted(known[query.topic].partitions) if query.topic in known else []
         if not numbers:
@@ -99,9 +100,10 @@ class Browser:
         if query.partition is not None and query.partition not in numbers:
             raise HttpRefusal(404, f"topic {query.topic!r} has no partition {query.partition}")
         partitions = numbers if query.partition is None else [query.partition]
-        searches = self._runs.run(
+        searches, unread = self._runs.run(
             self._searches(query, [TopicPartition(query.topic, at) for at in partitions[:MOST_PARTITIONS]])
         )
+        until = clock() + SECONDS  # of reading: a leader that does not answer may have taken as long before
         ends = {search.partition.partition: [search.begin, search.end] for search in searches} if not query.at else {}
         scanned, flaws, is_whole = 0, list[str](), True
         while windows := [(search, window) for search in searches if (window := search.window()) is not None]:
@@ -112,6 +114,10 @@ class Browser:
                 some = windows[first : first + PARTITIONS_AT_ONCE]
                 passages = self._runs.run(self._read_all([(search.partition, *window) for search, window in some]))
                 for (search, _), window_records in zip(some, passages, strict=True):
+                    if isinstance(window_records, KafkaError):
+                        unread[search.partition] = window_records
+                        searches.remove(search)
+                        continue
                     matching = [
                         self._shown(each, query)
                         for each in window_records.messages
@@ -124,6 +130,10 @@ class Browser:
                 if clock() > until:
                     is_whole = False
                     break
+        for error in unread.values():
+            if not searches:
+                raise error
+        flaws += [f"Partition {at.partition} is not read: {error}" for at, error in unread.items()]
         found, marks = page_of(searches)
         return {
             "name": query.topic,
@@ -147,7 +157,7 @@ class Browser:
         """Return the message at an offset, or None if there is none there. Raises KafkaError."""
         offset = query.offset or 0
         partition = TopicPartition(query.topic, query.partition or 0)
-        (window_records,) = self._runs.run(self._read_all([(partition, offset, offset + 1)]))
+        window_records = self._runs.run(self._read(partition, offset, offset + 1))
         if not window_records.messages:
             return {
                 "name": query.topic,
@@ -161,20 +171,25 @@ class Browser:
 
     # --- in the thread with the connections ---
 
-    async def _searches(self, query: Query, partitions: Sequence[TopicPartition]) -> list[PartitionSearch]:
-        begins = await self._calls.list_offsets(dict.fromkeys(partitions, EARLIEST), api_timeout_ms=self._call_ms)
-        ends = await self._calls.list_offsets(dict.fromkeys(partitions, LATEST), api_timeout_ms=self._call_ms)
-        starts = {partition: at.offset for partition, at in begins.items()}
-        stops = {partition: at.offset for partition, at in ends.items()}
+    async def _searches(
+        self, query: Query, partitions: Sequence[TopicPartition]
+    ) -> tuple[list[PartitionSearch], dict[TopicPartition, KafkaError]]:
+        """Return the searches, and the errors of partitions whose leader does not answer."""
+        begins = await self._calls.offsets_at(EARLIEST, partitions, self._call_ms)
+        ends = await self._calls.offsets_at(LATEST, begins.done, self._call_ms)
+        unread = {**begins.failed, **ends.failed}
+        starts = {partition: begins.done[partition].offset for partition in ends.done}
+        stops = {partition: at.offset for partition, at in ends.done.items()}
         if query.timestamp_ms is not None and not query.at:
-            found = await self._calls.list_offsets(
-                dict.fromkeys(partitions, query.timestamp_ms), api_timeout_ms=self._call_ms
-            )
-            starts |= {partition: stops[partition] if at.offset < 0 else at.offset for partition, at in found.items()}
+            found = await self._calls.offsets_at(query.timestamp_ms, starts, self._call_ms)
+            unread |= found.failed
+            starts = {
+                partition: stops[partition] if at.offset < 0 else at.offset for partition, at in found.done.items()
+            }
         elif query.offset is not None:
             starts = {partition: min(max(start, query.offset), stops[partition]) for partition, start in starts.items()}
         searches = []
-        for partition in partitions:
+        for partition in sorted(starts):
             begin, end = starts[partition], stops[partition]
             if query.at:
                 mark = query.at.get(partition.partition)
@@ -182,16 +197,11 @@ class Browser:
                     continue
                 begin, end = (begin, min(mark, end)) if query.newest else (max(mark, begin), end)
             searches.append(PartitionSearch(partition, begin, end, query.newest))
-        return searches
+        return searches, unread
 
-    async def _read_all(self, windows: Sequence[tuple[TopicPartition, int, int]]) -> list[WindowRecords]:
+    async def _read_all(self, windows: Sequence[tuple[TopicPartition, int, int]]) -> list[WindowRecords | KafkaError]:
         answers = await gather(self._calls.cluster.runtime, [self._read(*window) for window in windows])
-        passages = []
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
-            passages.append(answer)
-        return passages
+        return list(map(checked, answers))
 
     async def _read(self, partition: TopicPartition, start: int, stop: int) -> WindowRecords:
         """Return the records of a window, or of its first part if it has too many bytes."""

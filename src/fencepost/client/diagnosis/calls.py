@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from fencepost.client.admin.acls import AclOperation
@@ -18,6 +18,7 @@ from fencepost.client.admin.transactions import AdminTransactions
 from fencepost.client.diagnosis.coordinator_topics import StateTopic, UncreatedTopic
 from fencepost.client.diagnosis.visibility import VisibilityCalls
 from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, AnyNode
+from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError, error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.codes import describe
@@ -76,6 +77,19 @@ class DiagnosisCalls(
     async def transactions_by_broker(self, away: Mapping[int, KafkaError], api_timeout_ms: int) -> Outcomes[int]:
         """Return the transactional ids of the brokers that answer, by broker id. Raises KafkaError if none does."""
         return await self._transactions_by_broker(self._deadline(api_timeout_ms), ListTransactionsRequest(), away)
+
+    async def offsets_at(
+        self,
+        timestamp: int,
+        partitions: Iterable[TopicPartition],
+        api_timeout_ms: int,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> Outcomes[TopicPartition]:
+        """Return the offsets of the partitions whose leaders answer. Raises KafkaError if none does.
+
+        `timestamp` in ms, or an OffsetSpec.
+        """
+        return await self._offsets(dict.fromkeys(partitions, timestamp), isolation, self._deadline(api_timeout_ms))
 
     async def brokers_in_cluster(self, api_timeout_ms: int) -> int:
         """Return the number of brokers, with those that have stopped: the controller places replicas on these, too.

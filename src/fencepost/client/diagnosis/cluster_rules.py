@@ -10,7 +10,7 @@ from fencepost.client.admin.logs import LogDir
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, UncreatedTopic
 from fencepost.client.diagnosis.facts import COORDINATED, Facts, FailureKind, UnansweredQuestion
-from fencepost.client.diagnosis.findings import Finding, ObjectKind
+from fencepost.client.diagnosis.findings import LEADERLESS, Finding, ObjectKind
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.protocol.codes import describe
 
@@ -151,7 +151,7 @@ def _partitions(topic: TopicDescription, least: int, *, limited: bool) -> Iterat
     if leaderless:
         words = f"{_some(name, leaderless)}: {len(leaderless)} of {total} partitions have no leader"
         action = f"start the brokers that have their replicas: fencepost topics describe {name}"
-        yield Finding("FP201", ObjectKind.TOPIC, name, words, None, ("all readers and writers of them",), action)
+        yield Finding(LEADERLESS, ObjectKind.TOPIC, name, words, None, ("all readers and writers of them",), action)
     led = {number: at for number, at in topic.partitions.items() if at.leader >= 0}
     below = [
         number for number, at in led.items() if len(at.in_sync) < (min(least, len(at.replicas)) if limited else least)

@@ -19,14 +19,24 @@ from fencepost.client.diagnosis.calls import DiagnosisCalls
 from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, UncreatedTopic, creation_of
 from fencepost.client.diagnosis.facts import Ends, Facts, FailureKind, UnansweredQuestion, UnreadableRecords, unknown_of
 from fencepost.client.diagnosis.group_rules import REBALANCING
-from fencepost.client.diagnosis.holding import OPEN_STATES, some_of
+from fencepost.client.diagnosis.holding import OPEN_STATES, partition_words, some_of
 from fencepost.client.diagnosis.reading import damage_at
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError
 
-__all__ = ["AWAY", "QUICK", "SLOW", "CollectionLimits", "Collector", "Rotation", "unanswered_lists"]
+__all__ = [
+    "AWAY",
+    "QUICK",
+    "SLOW",
+    "CollectionLimits",
+    "Collector",
+    "Rotation",
+    "checked",
+    "unanswered_lists",
+    "unanswered_offsets",
+]
 
 AWAY: Final = (KafkaTimeoutError, DisconnectedError)
 """Errors of brokers that cannot be reached, as opposed to a refusal."""
@@ -280,21 +290,23 @@ class Collector:
             for number, at in topic.partitions.items()
             if at.leader >= 0 and at.leader not in self._silent
         ]
-        wanted = dict.fromkeys(self._partitions.of(led), LATEST)
+        wanted = self._partitions.of(led)
         if not wanted:
             return {"topics": topics}
         try:
-            stable = await self._calls.list_offsets(
-                wanted, isolation=Isolation.READ_COMMITTED, api_timeout_ms=self._patience()
-            )
+            stable = await self._calls.offsets_at(LATEST, wanted, self._patience(), Isolation.READ_COMMITTED)
             # Requested after the stable offsets, so that an end is never before a last stable offset.
-            high = await self._calls.list_offsets(wanted, api_timeout_ms=self._patience())
+            high = await self._calls.offsets_at(LATEST, stable.done, self._patience())
         except KafkaError as error:
             return {"topics": topics, "unknown": [unknown_of("offsets", error)]}
-        ends = {partition: Ends(stable[partition].offset, high[partition].offset) for partition in wanted}
-        return {"topics": topics, "ends": ends, **await self._producers(ends)}
+        ends = {partition: Ends(stable.done[partition].offset, at.offset) for partition, at in high.done.items()}
+        found = await self._producers(ends)
+        failed = {**stable.failed, **high.failed}
+        if failed:
+            found["unknown"].append(unanswered_offsets(failed))
+        return {"topics": topics, "ends": ends, **found}
 
-    async def _producers(self, ends: Mapping[TopicPartition, Ends]) -> Mapping[str, Any]:
+    async def _producers(self, ends: Mapping[TopicPartition, Ends]) -> dict[str, Any]:
         behind = [
             partition
             for _, partition in sorted(
@@ -469,6 +481,12 @@ def checked(answer: T | Exception) -> T | KafkaError:
     if isinstance(answer, Exception) and not isinstance(answer, KafkaError):
         raise answer
     return answer
+
+
+def unanswered_offsets(failed: Mapping[TopicPartition, KafkaError]) -> UnansweredQuestion:
+    """Return the question about the offsets of partitions whose leaders do not answer."""
+    reason = next(iter(failed.values()))
+    return unknown_of("offsets", reason, f" of {partition_words(sorted(failed), MOST_NAMED)}")
 
 
 def unanswered_lists(part: str, failed: Mapping[int, KafkaError]) -> list[UnansweredQuestion]:

@@ -6,9 +6,21 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-__all__ = ["CODES", "DAMAGED", "Code", "Finding", "ObjectKind", "Severity", "exit_status", "ordered", "page_of"]
+__all__ = [
+    "CODES",
+    "DAMAGED",
+    "LEADERLESS",
+    "Code",
+    "Finding",
+    "ObjectKind",
+    "Severity",
+    "exit_status",
+    "ordered",
+    "page_of",
+]
 
 PAGE: Final = "docs/at-night.md"
+LEADERLESS: Final = "FP201"
 DAMAGED: Final = "FP204"
 
 
@@ -58,7 +70,7 @@ CODES: Final[Mapping[str, Code]] = {
     "FP107": Code(Severity.WARNING, "a certificate ends soon"),
     "FP108": Code(Severity.WARNING, "a broker throttles this client"),
     "FP109": Code(Severity.WARNING, "the brokers do not fence transactions by group"),
-    "FP201": Code(Severity.ERROR, "partitions have no leader"),
+    LEADERLESS: Code(Severity.ERROR, "partitions have no leader"),
     "FP202": Code(Severity.ERROR, "partitions have too few in-sync replicas for acks=all"),
     "FP203": Code(Severity.WARNING, "replicas are not in sync"),
     DAMAGED: Code(Severity.ERROR, "the next records of a group cannot be read"),

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.admin.groups import GroupListing
 from fencepost.client.diagnosis.facts import Facts
-from fencepost.client.diagnosis.findings import Finding, ObjectKind
+from fencepost.client.diagnosis.findings import DAMAGED, Finding, ObjectKind
 from fencepost.client.diagnosis.holding import Cause, HeldBack, partition_name, partition_words
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.client.types import TopicPartition
@@ -84,7 +84,7 @@ def damage_findings(facts: Facts) -> Iterator[Finding]:
             skip = f"--to {after} --topic {partition.topic}:{partition.partition}"
             action += f"; to skip them: fencepost groups reset-offsets {stopped[0]} {skip}"
         holds = tuple(f"group {group}" for group in stopped[:MOST_NAMED])
-        yield Finding("FP204", ObjectKind.PARTITION, partition_name(partition), words, None, holds, action)
+        yield Finding(DAMAGED, ObjectKind.PARTITION, partition_name(partition), words, None, holds, action)
 
 
 def _state(
