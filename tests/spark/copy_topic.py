@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql import SparkSession
 
 from fencepost.spark import arrow_pipeline, exactly_once
-from tests.spark import stateful
+from tests.spark import checkpoints, stateful
 from tests.spark.session import CHECKPOINT_MANAGER, QUICK_MANAGER, session
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def copy(spark: SparkSession, arguments: dict[str, str], through: Through | None
         started = writer.trigger(processingTime="0 seconds").start()
         time.sleep(seconds)
         started.stop()
+        checkpoints.delete_unwritten_plan(Path(arguments["checkpoint"]))
     if stops:
         reported += f"stopped {len(stops)} times\n"
     query = writer.trigger(availableNow=True).start()
