@@ -7,7 +7,14 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.admin.items import ItemAnswer, ManyItems, Outcomes, each_of_groups
+from fencepost.client.admin.items import (
+    ItemAnswer,
+    ManyItems,
+    Outcomes,
+    by_coordinator,
+    each_of_groups,
+    outcomes_together,
+)
 from fencepost.client.group.assignors_wire import decode_assignment, decode_subscription
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ProtocolError, UnsupportedVersionError
@@ -113,8 +120,15 @@ class AdminGroupDescriptions(AdminBase):
         return outcomes.results("describe groups")
 
     async def _describe(self, group_ids: Iterable[str], deadline_ms: int, *, rights: bool) -> Outcomes[str]:
+        """Describe the groups of each coordinator, side by side: one may not answer."""
+        together = await by_coordinator(self.cluster, list(dict.fromkeys(group_ids)), deadline_ms)
+        batches = [batch for _, batch in together]
+        calls = [self._describe_batch(batch, deadline_ms, rights=rights) for batch in batches]
+        return await outcomes_together(self.cluster, batches, calls)
+
+    async def _describe_batch(self, group_ids: Sequence[str], deadline_ms: int, *, rights: bool) -> Outcomes[str]:
         """Describe the groups with each protocol's request in turn, until every group is known."""
-        left, found = list(dict.fromkeys(group_ids)), Outcomes[str]()
+        left, found = list(group_ids), Outcomes[str]()
         for ask in (_CONSUMER, _CLASSIC, _SHARE, _STREAMS):
             if not left:
                 break
@@ -126,7 +140,8 @@ class AdminGroupDescriptions(AdminBase):
             left = [
                 group_id
                 for group_id in left
-                if (error := answers.failed.get(group_id)) is not None and error.code in _OTHER_KIND
+                if (error := answers.failed.get(group_id)) is not None
+                and (error.code in _OTHER_KIND or isinstance(error, UnsupportedVersionError))
             ]
             found.done |= {name: group for name, group in answers.done.items() if group is not None}
             found.failed |= {name: error for name, error in answers.failed.items() if name not in left}

@@ -19,10 +19,12 @@ __all__ = [
     "ItemAnswer",
     "ManyItems",
     "Outcomes",
+    "by_coordinator",
     "each_item",
     "each_of_groups",
     "each_of_targets",
     "outcomes_of",
+    "outcomes_together",
 ]
 
 I = TypeVar("I")  # noqa: E741 (an item)
@@ -161,19 +163,27 @@ def _sort(
 async def each_of_targets(
     cluster: Cluster, asks: Sequence[tuple[Target, Sequence[I], ManyItems[I]]], deadline_ms: int
 ) -> Outcomes[I]:
-    """Send one request to each of several targets, about its items.
+    """Send one request to each of several targets, about its items, side by side: one may not answer.
 
     Raises:
         KafkaError: The only target did not answer. If there are several, the items of such a target fail with it.
     """
+    calls = [each_item(cluster, target, items, call, deadline_ms) for target, items, call in asks]
+    return await outcomes_together(cluster, [items for _, items, _ in asks], calls)
+
+
+async def outcomes_together(
+    cluster: Cluster, batches: Sequence[Iterable[I]], calls: Sequence[Coroutine[Any, Any, Outcomes[I]]]
+) -> Outcomes[I]:
+    """Make the calls about these batches of items side by side. Raises KafkaError like `each_of_targets`."""
     outcomes: Outcomes[I] = Outcomes()
-    for target, items, call in asks:
-        try:
-            outcomes.add(await each_item(cluster, target, items, call, deadline_ms))
-        except KafkaError as error:
-            if len(asks) == 1:
-                raise
-            outcomes.failed |= dict.fromkeys(items, error)
+    for items, result in zip(batches, await gather(cluster.runtime, calls), strict=True):
+        if isinstance(result, Outcomes):
+            outcomes.add(result)
+        elif isinstance(result, KafkaError) and len(batches) > 1:
+            outcomes.failed |= dict.fromkeys(items, result)
+        else:
+            raise result
     return outcomes
 
 
@@ -194,29 +204,30 @@ async def outcomes_of(cluster: Cluster, calls: Mapping[I, Coroutine[Any, Any, An
 async def each_of_groups(
     cluster: Cluster, group_ids: Iterable[str], call: ManyItems[str], deadline_ms: int
 ) -> Outcomes[str]:
-    """Send one request to each coordinator of the groups. Groups that have moved are looked up again.
+    """Send one request to each coordinator of the groups, side by side. Groups that have moved are looked up again.
 
     Raises:
-        KafkaError: A coordinator did not answer before any group had an outcome.
+        KafkaError: The only coordinator did not answer before any group had an outcome.
     """
     outcomes: Outcomes[str] = Outcomes()
     coordinator_call = ManyItems(call.make, call.versions, call.read, call.operation, {*call.final, *_MOVED})
     pending, attempt = list(dict.fromkeys(group_ids)), 0
     while pending:
         last: KafkaError | None = None
-        for target, batch in await _by_coordinator(cluster, pending, deadline_ms):
-            try:
-                found = await each_item(cluster, target, batch, coordinator_call, deadline_ms)
-            except KafkaError as error:
-                if not outcomes.done and not outcomes.failed:
-                    raise
-                found = Outcomes({}, dict.fromkeys(batch, error))
-            for group_id in batch:
-                failed = found.failed.get(group_id)
-                if failed is not None and failed.code in _MOVED:
-                    cluster.forget_coordinator(Coordinator(CoordinatorKind.GROUP, group_id))
-                    last = found.failed.pop(group_id)
-            outcomes.add(found)
+        batches = await by_coordinator(cluster, pending, deadline_ms)
+        asks = [(target, batch, coordinator_call) for target, batch in batches]
+        try:
+            found = await each_of_targets(cluster, asks, deadline_ms)
+        except KafkaError as error:
+            if not outcomes.done and not outcomes.failed:
+                raise
+            found = Outcomes({}, dict.fromkeys(pending, error))
+        for group_id in pending:
+            failed = found.failed.get(group_id)
+            if failed is not None and failed.code in _MOVED:
+                cluster.forget_coordinator(Coordinator(CoordinatorKind.GROUP, group_id))
+                last = found.failed.pop(group_id)
+        outcomes.add(found)
         pending = [each for each in pending if each not in outcomes.done and each not in outcomes.failed]
         if pending and last is not None:
             try:
@@ -228,7 +239,7 @@ async def each_of_groups(
     return outcomes
 
 
-async def _by_coordinator(
+async def by_coordinator(
     cluster: Cluster, group_ids: Sequence[str], deadline_ms: int
 ) -> list[tuple[Coordinator, list[str]]]:
     """Return the groups of each coordinator. A group with an unknown coordinator is in a list of its own."""
