@@ -18,10 +18,11 @@ Fencepost's broker has one node. There these findings are absent, or arise in an
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import confluent_kafka.admin
 import pytest
@@ -294,6 +295,10 @@ def test_lists_without_a_node_that_hangs(
             assert "there is no group" in run.error
             run("groups", "delete", absent, "--yes", status=1)
             assert "there is no group" not in run.error
+            with pytest.raises(ItemsFailedError, match="describe groups: 1 of 2 failed") as failed:
+                admin.describe_groups([groups[away], groups[there]], api_timeout_ms=3_000)
+            assert [each.state for each in failed.value.results.values()] == ["Empty"]
+            assert set(failed.value.errors) == {groups[away]}
         # It must not stand still for so long that it leaves the cluster.
         until(lambda: {*groups.values()} <= {each.group_id for each in admin.list_groups()}, within_s=120)
         with standing_still(hanging.pid):
@@ -346,6 +351,48 @@ def test_partitions_whose_leader_hangs(
             assert [(row["partition"], row["value"]["text"]) for row in found["rows"]] == [(1, "here")]
             assert [words.partition(": ")[0] for words in found["flaws"]] == ["Partition 0 is not read"]
         until(lambda: len(admin.list_offsets(asked)) == len(asked), within_s=120)
+
+
+def reads(servers: str, module: Any, group: str, topic: str) -> set[int]:
+    """Read from the beginning, and return the partitions of the records that come until there are some."""
+    consumer = module.Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False})
+    try:
+        consumer.assign([module.TopicPartition(topic, partition, module.OFFSET_BEGINNING) for partition in (0, 1)])
+        until_s = time.monotonic() + 30
+        found: set[int] = set()
+        while not found and time.monotonic() < until_s:
+            found |= {message.partition() for message in consumer.consume(10, 1) if message.error() is None}
+        return found
+    finally:
+        consumer.close()
+
+
+def test_a_consumer_reads_beside_a_leader_that_hangs(cluster: ApacheKafkaCluster) -> None:
+    with fencepost.Admin(cluster.bootstrap_servers) as admin, fencepost.Producer(cluster.bootstrap_servers) as producer:
+        hanging = follower(cluster, admin)
+        others = [node for node in cluster.nodes if node is not hanging]
+        away, there = hanging.node_id, others[0].node_id
+        servers = ",".join(node.bootstrap_servers for node in others)
+        topic = f"read-{away}-{there}"
+        admin.create_topics([NewTopic(topic, replica_assignments={0: (away, there), 1: (there, away)})])
+        for partition in (0, 1):
+            producer.send(topic, b"here", partition=partition).result(60)
+        group = named(admin, away, there).groups[there]
+        assert hanging.pid is not None
+        for module in (confluent_kafka, compat_module):
+            with standing_still(hanging.pid):
+                assert reads(servers, module, group, topic) == {1}, module
+            until(lambda: len(admin.list_offsets({(topic, 0): -1})) == 1, within_s=120)
+        with (
+            standing_still(hanging.pid),
+            fencepost.Consumer(servers, group_id=group, auto_offset_reset="earliest") as consumer,
+        ):
+            consumer.assign([(topic, 0), (topic, 1)])
+            assert consumer.position((topic, 1), timeout_ms=15_000) == 0
+            with pytest.raises(KafkaTimeoutError):
+                consumer.position((topic, 0), timeout_ms=1_000)
+            assert [record.partition for record in consumer.poll(20_000)] == [1]
+        until(lambda: len(admin.list_offsets({(topic, 0): -1})) == 1, within_s=120)
 
 
 def test_the_other_admin_client_lists_the_same_offsets(cluster: ApacheKafkaCluster) -> None:

@@ -302,7 +302,7 @@ class ConsumerCore(ConsumerQueries):
         state = self._reading.state(partition)
         operation, attempt, deadline_ms = f"position of {partition}", 0, self._deadline(timeout_ms)
         while state.position is None:
-            await self._positions.find(deadline_ms)
+            await self._positions.find(deadline_ms, TopicPartition(*partition))
             if state.position is None:
                 await self.cluster.pause(attempt, deadline_ms, operation, KafkaTimeoutError(state.reason))
                 attempt += 1

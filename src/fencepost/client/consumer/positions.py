@@ -130,9 +130,11 @@ class Positions:
 
     # --- finding ---
 
-    async def find(self, deadline_ms: int) -> None:
-        """Search once for all missing positions. Positions of unknown topics stay missing."""
+    async def find(self, deadline_ms: int, only: TopicPartition | None = None) -> None:
+        """Search once for all missing positions, or for one. Positions of unknown topics stay missing."""
         missing = self._reading.missing()
+        if only is not None:
+            missing = [partition for partition in missing if partition == only]
         if not missing:
             return
         versions = self._reading.versions(missing)
@@ -174,11 +176,16 @@ class Positions:
         versions = self._reading.versions(partitions)
         known = await self._known(partitions, deadline_ms)
         timestamp = self.reset.timestamp(self._runtime.wall_ms())
-        for partition, at in (await self.at(dict.fromkeys(known, timestamp), deadline_ms)).items():
-            state = self._reading.states.get(partition)
-            if state is not None and state.position is None and state.version == versions.get(partition):
-                state.rewind.began(at.offset, at.leader_epoch)
-                state.go_to(at.offset, at.leader_epoch)
+
+        async def reset_led(together: Sequence[TopicPartition]) -> None:
+            for partition, at in (await self.at(dict.fromkeys(together, timestamp), deadline_ms)).items():
+                state = self._reading.states.get(partition)
+                if state is not None and state.position is None and state.version == versions.get(partition):
+                    state.rewind.began(at.offset, at.leader_epoch)
+                    state.go_to(at.offset, at.leader_epoch)
+            self._arrived.set()
+
+        await offsets.each_leader(self._cluster, known, reset_led)
 
     async def at(self, wanted: Mapping[TopicPartition, int], deadline_ms: int) -> dict[TopicPartition, OffsetAt]:
         """Return offsets by timestamp, or the end if no record is at or after it."""
@@ -280,11 +287,7 @@ class Positions:
     async def _check(self) -> None:
         wanted = [partition for partition, state in self._reading.states.items() if state.checking]
         try:
-            by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-            for partition in wanted:
-                by_leader[self._cluster.leader(*partition)].append(partition)
-            for leader, partitions in by_leader.items():
-                await self._ask_leader(leader, partitions)
+            await offsets.each_leader(self._cluster, wanted, self._ask_leader)
             self._cluster.lasting_errors.succeeded(CHECK)
         except UnsupportedVersionError:
             for partition in wanted:
@@ -309,7 +312,8 @@ class Positions:
         if state is not None and known is not None:
             state.checked_epoch, state.checking = known.leader_epoch, False
 
-    async def _ask_leader(self, leader: int, requested: Sequence[TopicPartition]) -> None:
+    async def _ask_leader(self, requested: Sequence[TopicPartition]) -> None:
+        leader = self._cluster.leader(*requested[0])
         deadline_ms = self._runtime.now_ms() + FIND_PATIENCE_MS
         versions = self._reading.versions(requested)
         topics: dict[str, list[OffsetForLeaderPartition]] = defaultdict(list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 
 from fencepost.arguments import Int32, Milliseconds
@@ -86,6 +86,15 @@ class ConsumerQueries(ReportingCore, ABC):
         """Return offsets for timestamps, EARLIEST or LATEST, at this consumer's isolation level."""
         timestamps = {TopicPartition(*partition): at for partition, at in wanted.items()}
         return await offsets.list_offsets(self.cluster, timestamps, self.isolation, self._deadline(timeout_ms))
+
+    async def offsets_as_they_come(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        arrived: Callable[[Mapping[TopicPartition, OffsetAt]], None],
+    ) -> None:
+        """Call `arrived` with the offsets of each leader when it has answered. Raises KafkaError when all have."""
+        deadline_ms = self._deadline(None)
+        await offsets.offsets_as_they_come(self.cluster, wanted, self.isolation, deadline_ms, arrived)
 
     async def beginning_offsets(
         self, partitions: Iterable[tuple[str, int]], timeout_ms: Milliseconds | None = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Final, NamedTuple, Self
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 from fencepost.arguments import MAX_INT64, Between, brief_repr
 from fencepost.client.net import retry
@@ -112,6 +112,42 @@ async def offset_outcomes(
             break
         attempt += 1
     return search.found, search.failed
+
+
+async def offsets_as_they_come(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    isolation: Isolation,
+    deadline_ms: int,
+    arrived: Callable[[Mapping[TopicPartition, OffsetAt]], None],
+) -> None:
+    """Call `arrived` with the offsets of each leader when it has answered. Raises KafkaError when the last one has."""
+    unknown = {partition.topic for partition in wanted if cluster.leader(*partition) < 0}
+    if unknown:
+        await cluster.refresh(unknown, deadline_ms)
+
+    async def ask(together: Sequence[TopicPartition]) -> None:
+        some = {partition: wanted[partition] for partition in together}
+        arrived(await list_offsets(cluster, some, isolation, deadline_ms))
+
+    await each_leader(cluster, wanted, ask)
+
+
+async def each_leader(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    ask: Callable[[Sequence[TopicPartition]], Coroutine[Any, Any, None]],
+) -> None:
+    """Call `ask` with the partitions of each leader, side by side. A leader that hangs does not delay the others.
+
+    Raises the first error when all calls have ended.
+    """
+    by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+    for partition in partitions:
+        by_leader[cluster.leader(*partition)].append(partition)
+    for result in await gather(cluster.runtime, [ask(together) for together in by_leader.values()]):
+        if isinstance(result, Exception):
+            raise result
 
 
 _LastingError = tuple[str, KafkaError]  # the failed request and the reason

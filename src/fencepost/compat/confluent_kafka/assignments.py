@@ -43,6 +43,14 @@ Callback = Callable[[Any, list[TopicPartition]], Any]
 Starts = dict[OurTopicPartition, _Start]
 
 
+class _Search(NamedTuple):
+    """A search for start positions: those that it looks for, the offsets that have arrived, and its end."""
+
+    wanted: Starts
+    found: dict[OurTopicPartition, OffsetAt]
+    end: concurrent.futures.Future[None]
+
+
 def _start_of(offset: int) -> _Start | None:
     """Return the position for a logical offset; None for other offsets."""
     return _Start(OffsetSpec.LATEST, _TAIL - offset) if offset < _TAIL else _LOGICAL.get(offset)
@@ -90,7 +98,7 @@ class Assignments:
         self._offered: set[OurTopicPartition] = set()
         self._paused: set[OurTopicPartition] = set()
         self._starts: Starts = {}  # start positions that are not resolved yet; their partitions are paused
-        self._looking: tuple[Starts, concurrent.futures.Future[dict[OurTopicPartition, OffsetAt]]] | None = None
+        self._looking: _Search | None = None
 
     # --- subscription ---
 
@@ -298,16 +306,18 @@ class Assignments:
     def _find_starts(self, wait_ms: int) -> None:
         core = self._client._core
         if self._looking is None:
-            wanted = dict(self._starts)
-            specs = {partition: start.spec for partition, start in wanted.items()}
-            self._looking = wanted, run_coroutine_threadsafe(core.offsets_for(specs), self._client._io.loop)
-        wanted, found = self._looking
-        done, _ = concurrent.futures.wait([found], timeout=wait_ms / 1000)
-        if not done:
-            return
-        self._looking = None
-        for partition, at in found.result().items():
+            arrived: dict[OurTopicPartition, OffsetAt] = {}
+            specs = {partition: start.spec for partition, start in self._starts.items()}
+            call = core.offsets_as_they_come(specs, arrived.update)
+            self._looking = _Search(dict(self._starts), arrived, run_coroutine_threadsafe(call, self._client._io.loop))
+        wanted, found, end = self._looking
+        concurrent.futures.wait([end], timeout=wait_ms / 1000)
+        has_ended = end.done()  # first: then all offsets have arrived
+        for partition, at in list(found.items()):
             if self._starts.get(partition) == wanted[partition] and partition in self._client.assignment():
                 back = self._starts.pop(partition).back
                 self._client.seek(partition, max(at.offset - back, 0), -1 if back else at.leader_epoch)
                 self._let_go(partition)
+        if has_ended:
+            self._looking = None
+            end.result()
