@@ -8,7 +8,7 @@ classes have no effect.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 from weakref import ref
@@ -128,8 +128,8 @@ def processing(record: _Received, group_id: str | None = None, tracer: Tracer | 
 class ClientMeter:
     """Reports clients' `metrics()` to a meter as `fencepost.client.NAME`, with the attribute `client` and the labels.
 
-    Create one object for each meter, because it creates the instruments. It does not keep clients alive. Clients that
-    were collected, or that raise because they are closed, are left out.
+    Create one object for each meter, because it creates the instruments. It does not keep clients alive, and leaves out
+    those that were collected.
     """
 
     def __init__(self, meter: Meter | None = None) -> None:
@@ -156,8 +156,7 @@ class ClientMeter:
             client = reference()
             if client is None:
                 continue
-            with suppress(KafkaError):
-                yield from self._observations(label, client, name)
+            yield from self._observations(label, client, name)
 
     def _observations(self, label: str, client: HasMetrics, name: str) -> Sequence[Observation]:
         """Return the values of a metric. The first metric of a collection reads the client for all."""

@@ -92,10 +92,6 @@ class AsyncAdmin(AsyncClient[AdminCore]):
     api_versions = in_loop(AdminCore.api_versions)
     client_instance_id = in_loop(AdminCore.client_instance_id)
 
-    def metrics(self) -> dict[str, float]:
-        """Return counters of requests by broker, by Kafka's names in snake_case (see client.metrics)."""
-        return self._core.metrics()
-
     @checked
     async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
         """Close the connections. It may be called again.

@@ -75,6 +75,13 @@ class AsyncClient(Configured, Generic[C_co]):
         """True after close."""
         return self._closed
 
+    def metrics(self) -> dict[str, float]:
+        """Return counters and gauges by Kafka's names in snake_case (see client.metrics).
+
+        Any thread may call it, also after close.
+        """
+        return self._core.metrics()
+
     def _is_here(self) -> bool:
         return os.getpid() == self._pid
 

@@ -125,7 +125,6 @@ class AsyncConsumer(HeldClient[ConsumerCore]):
     commit_async = changing(ConsumerCore.commit_async)
     store_offsets = changing(ConsumerCore.store_offsets)
     group_metadata = in_loop(ConsumerCore.group_metadata)
-    metrics = in_loop(ConsumerCore.metrics)
     state = in_loop(ConsumerCore.state)
     fetch_range = in_loop(ConsumerCore.fetch_range)
 

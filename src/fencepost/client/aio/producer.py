@@ -216,10 +216,6 @@ class AsyncProducer(AsyncClient[ProducerCore]):
         """Run a block in a transaction like Producer.transaction."""
         return AsyncTransaction(self, consumer)
 
-    def metrics(self) -> dict[str, float]:
-        """Return counters and gauges by Kafka's names in snake_case (see client.metrics)."""
-        return self._core.metrics()
-
     @property
     def producer_id(self) -> int:
         """The current producer id, -1 before the first."""

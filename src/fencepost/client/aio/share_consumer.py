@@ -39,5 +39,4 @@ class AsyncShareConsumer(HeldClient[ShareConsumerCore]):
     acquisition_lock_timeout_ms = in_loop(ShareConsumerCore.acquisition_lock_timeout_ms)
     assignment = in_loop(ShareConsumerCore.assignment)
     subscription = in_loop(ShareConsumerCore.subscription)
-    metrics = in_loop(ShareConsumerCore.metrics)
     state = in_loop(ShareConsumerCore.state)

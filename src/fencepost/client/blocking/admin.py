@@ -89,10 +89,6 @@ class Admin(BlockingClient[AdminCore]):
     api_versions = blocking(AdminCore.api_versions)
     client_instance_id = blocking(AdminCore.client_instance_id)
 
-    def metrics(self) -> dict[str, float]:
-        """Return counters of requests by broker, by Kafka's names in snake_case (see client.metrics)."""
-        return self._core.metrics()
-
     @checked
     def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
         """Close the connections. It may be called again.

@@ -76,6 +76,13 @@ class BlockingClient(Configured, Generic[C_co]):
         """True after close."""
         return self._closed
 
+    def metrics(self) -> dict[str, float]:
+        """Return counters and gauges by Kafka's names in snake_case (see client.metrics).
+
+        Any thread may call it, also after close.
+        """
+        return self._core.metrics()
+
     def _is_here(self) -> bool:
         return self._io.is_this_process()
 

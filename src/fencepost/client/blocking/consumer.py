@@ -215,7 +215,6 @@ class Consumer(ListeningClient[ConsumerCore]):
     commit_async = changing(ConsumerCore.commit_async)
     store_offsets = changing(ConsumerCore.store_offsets)
     group_metadata = plain(ConsumerCore.group_metadata)
-    metrics = plain(ConsumerCore.metrics)
     state = plain(ConsumerCore.state)
 
     @property

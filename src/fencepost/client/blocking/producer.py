@@ -325,10 +325,6 @@ class Producer(BlockingClient[ProducerCore]):
             self._core.not_taken(error)
             raise
 
-    def metrics(self) -> dict[str, float]:
-        """Return counters and gauges, by Kafka's names in snake_case (see client.metrics)."""
-        return self._core.metrics()
-
     def send_arrow(
         self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: Int32 | None = None
     ) -> BulkDelivery:

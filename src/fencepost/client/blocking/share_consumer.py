@@ -36,5 +36,4 @@ class ShareConsumer(ListeningClient[ShareConsumerCore]):
     acquisition_lock_timeout_ms = plain(ShareConsumerCore.acquisition_lock_timeout_ms)
     assignment = plain(ShareConsumerCore.assignment)
     subscription = plain(ShareConsumerCore.subscription)
-    metrics = plain(ShareConsumerCore.metrics)
     state = plain(ShareConsumerCore.state)

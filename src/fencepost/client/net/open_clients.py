@@ -26,6 +26,10 @@ class Leaving(Protocol):
         """Close without the application: deliver records, leave groups, call none of its listeners."""
         ...
 
+    def metrics(self) -> dict[str, float]:
+        """Return counters and gauges. Any thread may call it, also after close."""
+        ...
+
     def close_warning(self) -> str:
         """Return a text about work that would be lost silently if the client ended now; "" if there is none."""
         ...

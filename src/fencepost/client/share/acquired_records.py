@@ -32,7 +32,7 @@ class AcquiredRecords:
         self._held: dict[tuple[TopicPartition, int], _Held] = {}
 
     def __len__(self) -> int:
-        return sum(not held.acknowledged for held in self._held.values())
+        return sum(not held.acknowledged for held in list(self._held.values()))  # other threads may ask
 
     def hand_out(self, record: SharedRecord, partition: TopicIdPartition, session: ShareReadSession) -> None:
         """Add a record that a poll has returned to the application."""

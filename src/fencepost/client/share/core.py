@@ -335,10 +335,10 @@ class ShareConsumerCore(ReportingCore):
     # --- other ---
 
     def metrics(self) -> dict[str, float]:
-        """Return counters, and the number of records in hand."""
-        self._take_in_hand()
-        in_hand = {"records_in_hand": float(len(self._acquired))}
-        return self._metrics.snapshot() | in_hand | self.cluster.links.metrics(self.cluster.nodes)
+        """Return counters, and the number of records in hand. Any thread may call it."""
+        last = self._last
+        in_hand = len(self._acquired) + (len(last.taken) if last.delivered else 0)
+        return self._metrics.snapshot() | {"records_in_hand": in_hand} | self.cluster.links.metrics(self.cluster.nodes)
 
     def state(self) -> str:
         """Return the state in one line, for logs and tests."""
