@@ -114,7 +114,22 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         return ready(*args, **kwargs)()
 
-    return functools.update_wrapper(call, function)
+    return in_place_of(function, call)
+
+
+def in_place_of(function: Callable[..., Any], call: Callable[P, R]) -> Callable[P, R]:
+    """Return `call` with the name and the description of `function`, and as an async function if that is one.
+
+    A call of an async function does nothing before it is awaited, so another thread may make it for the event loop.
+    """
+    if not inspect.iscoroutinefunction(function):
+        return functools.update_wrapper(call, function)
+    untyped: Callable[..., Any] = call
+
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        return await untyped(*args, **kwargs)
+
+    return typing.cast("Callable[P, R]", functools.update_wrapper(awaited, function))
 
 
 def prepared(function: Callable[P, R]) -> Callable[P, Callable[[], R]]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import functools
 import os
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
-from fencepost.arguments import checked
+from fencepost.arguments import checked, in_place_of, prepared
 from fencepost.client.configured import Configured
 from fencepost.client.net.asyncio_runtime import AsyncioRuntime
 from fencepost.client.net.io_thread import GRACE_S
@@ -149,13 +148,12 @@ class AsyncClient(Configured, Generic[C_co]):
 
 def in_loop(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[AsyncClient[C], P], R]:
     """Return the client's variant of a core's method, plain or async."""
-    method = checked(method)
+    ready = prepared(method)
 
     def call(self: AsyncClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return method(self._here(), *args, **kwargs)
+        return ready(self._here(), *args, **kwargs)()
 
-    functools.update_wrapper(call, method)
-    return call
+    return in_place_of(method, call)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

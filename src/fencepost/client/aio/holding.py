@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from fencepost.arguments import Milliseconds, checked
+from fencepost.arguments import Milliseconds, checked, prepared
 from fencepost.client.aio.base import AsyncClient
 from fencepost.client.net.open_clients import CLOSE_MS, PollingCore
 from fencepost.client.net.turn import HOLD_CHECK_MS, POLL, Hold, Inside
@@ -22,7 +22,7 @@ def holding(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[HeldClient[C], P], Coroutine[Any, Any, R]]:
     """Return the client's variant of a core's async method, with exclusive use of the client."""
-    inner = checked(method)
+    ready = prepared(method)
     name = POLL if method.__name__.startswith(POLL) else method.__name__
 
     async def call(self: HeldClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -30,7 +30,7 @@ def holding(
         hold = core.turn.take(name)
         try:
             with Inside(hold):
-                return await inner(core, *args, **kwargs)
+                return await ready(core, *args, **kwargs)()
         finally:
             hold.ended = True
 
