@@ -114,10 +114,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         return ready(*args, **kwargs)()
 
-    return in_place_of(function, call)
+    return presented_as(function, call)
 
 
-def in_place_of(function: Callable[..., Any], call: Callable[P, R]) -> Callable[P, R]:
+def presented_as(function: Callable[..., Any], call: Callable[P, R]) -> Callable[P, R]:
     """Return `call` with the name and the description of `function`, and as an async function if that is one.
 
     A call of an async function does nothing before it is awaited, so another thread may make it for the event loop.

@@ -43,16 +43,16 @@ def test_another_thread_makes_calls_for_the_loop(other_thread: asyncio.AbstractE
     def run(call: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(call, other_thread).result(60)
 
-    async def made(make: Callable[[], Any]) -> Any:
+    async def called(make: Callable[[], Any]) -> Any:
         return make()
 
     with fencepost.Broker() as broker:
-        admin = run(made(lambda: fencepost.AsyncAdmin(broker.bootstrap_servers)))
-        producer = run(made(lambda: fencepost.AsyncProducer(broker.bootstrap_servers, transactional_id="t")))
-        consumer = run(made(lambda: fencepost.AsyncConsumer(broker.bootstrap_servers, auto_offset_reset="earliest")))
+        admin = run(called(lambda: fencepost.AsyncAdmin(broker.bootstrap_servers)))
+        producer = run(called(lambda: fencepost.AsyncProducer(broker.bootstrap_servers, transactional_id="t")))
+        consumer = run(called(lambda: fencepost.AsyncConsumer(broker.bootstrap_servers, auto_offset_reset="earliest")))
         run(admin.create_topic(TOPIC, 1))
         run(producer.init_transactions())
-        run(made(producer.begin_transaction))
+        run(called(producer.begin_transaction))
         run(producer.send(TOPIC, b"v"))
         run(producer.flush())
         run(producer.commit_transaction())

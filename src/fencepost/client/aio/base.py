@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
-from fencepost.arguments import checked, in_place_of, prepared
+from fencepost.arguments import checked, prepared, presented_as
 from fencepost.client.configured import Configured
 from fencepost.client.net.asyncio_runtime import AsyncioRuntime
 from fencepost.client.net.io_thread import GRACE_S
@@ -153,7 +153,7 @@ def in_loop(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[Asyn
     def call(self: AsyncClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return ready(self._here(), *args, **kwargs)()
 
-    return in_place_of(method, call)
+    return presented_as(method, call)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
