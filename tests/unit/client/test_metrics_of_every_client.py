@@ -53,8 +53,9 @@ def test_the_records_of_the_last_poll_are_in_hand(broker: fencepost.Broker) -> N
             producer.send("shared", b"%d" % number)
     with fencepost.Admin(broker.bootstrap_servers) as admin:
         admin.alter_configs("g", {"share.auto.offset.reset": "earliest"}, resource_type=GROUP_RESOURCE)
-    settings = {"group_id": "g", "share_acknowledgement_mode": "explicit"}
-    with fencepost.ShareConsumer(broker.bootstrap_servers, **settings) as consumer:
+    with fencepost.ShareConsumer(
+        broker.bootstrap_servers, group_id="g", share_acknowledgement_mode="explicit"
+    ) as consumer:
         consumer.subscribe(["shared"])
         records: list[fencepost.SharedRecord] = []
         while not records:
