@@ -17,7 +17,7 @@ import typer.main
 from typer.core import TyperCommand
 
 from fencepost.cli.command_help import USAGE_ERROR, HelpedApp, HelpedGroup, in_words
-from fencepost.cli.output import command_group, refuse
+from fencepost.cli.output import command_group, failures_reported, refuse
 
 __all__ = ["app", "loaded"]
 
@@ -86,6 +86,10 @@ class _Commands(HelpedGroup):
         for name, command in COMMANDS.items():
             source = " Needs fencepost-lab." if command.is_missing else ""
             self.add_command(_Later(name, short_help=command.summary + source))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with failures_reported():  # of files: --install-completion writes into the home directory
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -69,6 +69,21 @@ def test_other_shells_are_told(shell: str, monkeypatch: pytest.MonkeyPatch, caps
     assert "describe" in out and "delete" in out and "create" not in out
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_home_that_takes_no_file_is_reported(
+    shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    home.write_text("a file, so nothing can be written in it, not even by root")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr("shellingham.detect_shell", lambda *_: (shell, f"/bin/{shell}"))
+    with pytest.raises(SystemExit) as ended:
+        main(["--install-completion"])
+    shown = capsys.readouterr()
+    assert (ended.value.code, shown.out) == (1, "")
+    assert shown.err.startswith(f"fencepost: {home}") and shown.err.count("\n") == 1
+
+
 def test_looking_at_the_commands_imports_none() -> None:
     """`fencepost --help` and the first word of a line are asked often."""
     program = (
