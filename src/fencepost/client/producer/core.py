@@ -282,7 +282,7 @@ class ProducerCore(ReportingCore):
                 deadline_ms = None if timeout_ms is None else begun_ms + timeout_ms
                 if not await self.sender.flush(deadline_ms):
                     reason = self._late(f"not delivered within the {timeout_ms} ms that close() waited")
-            elif self.transactions.state in _ENDS_BY_ABORT:
+            elif self._ends_by_abort(self.transactions):
                 await self._abort_at_the_end(self.transactions.abort(), timeout_ms)
             await self.telemetry.end(None if timeout_ms is None else begun_ms + timeout_ms)
         finally:
@@ -295,6 +295,13 @@ class ProducerCore(ReportingCore):
             callbacks_by_ms = None if timeout_ms is None else begun_ms + timeout_ms + CUT_OFF_MS
             await self.sender.end_callbacks(callbacks_by_ms)
             await self.cluster.callbacks.end(callbacks_by_ms)
+
+    def _ends_by_abort(self, transactions: ProducerTransactions) -> bool:
+        """Return true if a transaction is open that cannot have been committed, and that nobody else decides."""
+        if transactions.state is not ProducerTxnState.COMMITTING:
+            return transactions.state in _ENDS_BY_ABORT
+        is_sent = self._in_call or transactions.commit_unanswered  # or may be sent at any moment
+        return not is_sent and transactions.prepared is None
 
     async def _abort_at_the_end(self, abort: Coroutine[Any, Any, None], timeout_ms: int | None) -> None:
         """Abort in the given time.

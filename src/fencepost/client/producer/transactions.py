@@ -81,7 +81,7 @@ class ProducerTransactions:
         self._suspicious = False  # a failure may have been a timeout: query the coordinator before continuing
         self._loss: DataLossError | None = None  # the error to report if the transaction had not ended before
         self._ending: Ending | None = None  # the coordinator's first description after the failure
-        self._commit_unanswered = False
+        self.commit_unanswered = False  # a commit that may have been sent has no response
         self._took_effect = False  # the unanswered commit succeeded, so its abort was refused
         self._unanswered = UnansweredRequests(cluster.runtime)
         self._calls = IdCalls(cluster, sender, config, self._unanswered)
@@ -93,7 +93,7 @@ class ProducerTransactions:
         self._adding: TaskHandle | None = None
         self._groups: set[str] = set()
         self._topics: dict[str, UUID] = {}  # topics that have records of this producer id and epoch
-        self._prepared: PreparedTransaction | None = None  # prepared by `prepare`, or kept by `init`
+        self.prepared: PreparedTransaction | None = None  # prepared by `prepare`, or kept by `init`
         self._completed: PreparedTransaction | None = None  # the last prepared transaction that was committed
         self._found: TransactionState | None = None  # the description before init_transactions(keep_prepared=True)
 
@@ -188,12 +188,12 @@ class ProducerTransactions:
         self._start_afresh(reply.producer_id, reply.producer_epoch)
         self.implicit = self._cluster.features.get(TRANSACTION_VERSION, 0) >= 2
         if keep_prepared and reply.ongoing_txn_producer_id >= 0:
-            self._prepared = PreparedTransaction(reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch)
+            self.prepared = PreparedTransaction(reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch)
             self._enlist()
             self._advance(TxnEvent.KEPT_PREPARED)
         else:
             self._advance(TxnEvent.INITIALIZED)
-        return self._prepared
+        return self.prepared
 
     async def _next_epoch(self) -> InitProducerIdResponse | KafkaError:
         """Take the next epoch as owner of the current one (KIP-360), or return the error."""
@@ -215,13 +215,13 @@ class ProducerTransactions:
 
     def _start_afresh(self, producer_id: int, epoch: int) -> None:
         """Reset the state, because no transaction is open. A `producer_id` of -1 keeps the current id and epoch."""
-        self._suspicious = self._commit_unanswered = self._took_effect = self._enlisted = self._lifting = False
+        self._suspicious = self.commit_unanswered = self._took_effect = self._enlisted = self._lifting = False
         self._loss = self._ending = None
         self._opened.end()
         self._added.clear()
         self._wanted.clear()
         self._groups.clear()
-        self._prepared = None
+        self.prepared = None
         self.error = None
         if producer_id >= 0:
             self._take_identity(producer_id, epoch)
@@ -263,8 +263,8 @@ class ProducerTransactions:
     async def prepare(self) -> PreparedTransaction:
         """Flush. Afterwards the transaction can only be completed, committed or aborted. Raises as `commit` does."""
         await self._raise_failure()
-        if self.state is ProducerTxnState.PREPARED and self._prepared is not None:
-            return self._prepared
+        if self.state is ProducerTxnState.PREPARED and self.prepared is not None:
+            return self.prepared
         self._advance(TxnEvent.PREPARE)  # before the flush, so that no thread adds records afterwards
         await self._sender.flush()
         await self._raise_failure()
@@ -275,8 +275,8 @@ class ProducerTransactions:
                 raise TransactionCommitFailedError(f"the prepare has no answer, abort it: {error}") from error
             await self._raise_failure()
         self._advance(TxnEvent.FLUSHED)
-        self._prepared = self._prepared or self._calls.own
-        return self._prepared
+        self.prepared = self.prepared or self._calls.own
+        return self.prepared
 
     async def _lift_timeout(self) -> None:
         """Lift the timeout. The current producer id and epoch name the transaction, those in the response end it."""
@@ -289,7 +289,7 @@ class ProducerTransactions:
             succeeded = error_for(E.INVALID_TXN_STATE, f"prepare of {self._id!r}: nothing of the transaction is open")
             self._fail(abortable(succeeded), True)
         else:
-            self._prepared = written
+            self.prepared = written
             self._sender.take_identity(reply.producer_id, reply.producer_epoch)
 
     async def _end(self, *, commit: bool) -> EndTxnResponse:
@@ -308,7 +308,7 @@ class ProducerTransactions:
                 settle_commit(self._id, prepared, await self._find(prepared))
             return True
         await self._raise_failure()
-        own = self._prepared
+        own = self.prepared
         unanswered = ProducerTxnState.COMMITTING if own == prepared else ProducerTxnState.ABORTING
         if own is None or self.state not in (ProducerTxnState.PREPARED, unanswered):
             raise UsageError(f"complete needs a prepared transaction; the producer is in state {self.state.name}")
@@ -329,17 +329,17 @@ class ProducerTransactions:
         await self._raise_failure()
         try:
             if not self._enlisted:
-                if self._prepared is not None:
+                if self.prepared is not None:
                     await self._leave_epoch()  # otherwise its stored name would also name the next transaction
                 self._committed(-1, -1)
                 return
             attempts = len(self._unanswered.unanswered)
             reply = await self._end(commit=True)
             # A refusal of a repeated EndTxn proves nothing about an attempt before it that has no response.
-            self._commit_unanswered = self._commit_unanswered or len(self._unanswered.unanswered) > attempts
+            self.commit_unanswered = self.commit_unanswered or len(self._unanswered.unanswered) > attempts
             found = await self._moved_on_to(reply.error_code)
         except KafkaError as error:
-            unknown = self._commit_unanswered = self._commit_unanswered or error.outcome_unknown
+            unknown = self.commit_unanswered = self.commit_unanswered or error.outcome_unknown
             if isinstance(error, KafkaTimeoutError):
                 # The state stays COMMITTING: the application may commit again, or abort.
                 operation = "the outcome of the commit is not known" if unknown else "the commit did not take effect"
@@ -348,7 +348,7 @@ class ProducerTransactions:
             await self._raise_failure()
             raise
         except BaseException:
-            self._commit_unanswered = True  # cancelled: the request may have been sent
+            self.commit_unanswered = True  # cancelled: the request may have been sent
             raise
         if reply.error_code == 0:
             self._committed(reply.producer_id, reply.producer_epoch)
@@ -361,10 +361,10 @@ class ProducerTransactions:
 
     async def _moved_on_to(self, code: int) -> tuple[PreparedTransaction, PreparedAnswer] | None:
         """Return the outcome of the prepared transaction if EndTxn shows that the id has moved on."""
-        if self._prepared is None or code not in MOVED_ON:
+        if self.prepared is None or code not in MOVED_ON:
             return None
-        self._commit_unanswered = True  # until `find` returns
-        return self._prepared, await self._find(self._prepared)
+        self.commit_unanswered = True  # until `find` returns
+        return self.prepared, await self._find(self.prepared)
 
     def _settle(self, ended: tuple[PreparedTransaction, PreparedAnswer]) -> None:
         """Return if another process committed the prepared transaction. Raise if it ended otherwise."""
@@ -378,12 +378,12 @@ class ProducerTransactions:
         self._committed(-1, -1)
 
     async def _find(self, prepared: PreparedTransaction) -> PreparedAnswer:
-        topics = self._topics if prepared == self._prepared else ()
+        topics = self._topics if prepared == self.prepared else ()
         return await self._calls.find(prepared, self._found, topics)
 
     def _committed(self, producer_id: int, epoch: int) -> None:
-        self._completed = self._prepared or self._completed
-        self._unanswered.transaction_ended(end_unanswered=self._commit_unanswered)
+        self._completed = self.prepared or self._completed
+        self._unanswered.transaction_ended(end_unanswered=self.commit_unanswered)
         self._start_afresh(producer_id, epoch)
         self._advance(TxnEvent.ENDED)
 
@@ -394,7 +394,7 @@ class ProducerTransactions:
                 await self._ask()
             except KafkaTimeoutError as error:
                 words = f"the transaction cannot be committed ({self.error}) for an unknown reason: {error}"
-                raise TransactionCommitFailedError(words, outcome_unknown=self._commit_unanswered) from error
+                raise TransactionCommitFailedError(words, outcome_unknown=self.commit_unanswered) from error
         self._raise_fatal()
         if self.state is ProducerTxnState.ABORTABLE_ERROR and (cause := self.error) is not None:
             raise TransactionCommitFailedError(f"the transaction cannot be committed, abort it: {cause}") from cause
@@ -415,9 +415,9 @@ class ProducerTransactions:
             self.state, self.error = step(self.state, TxnEvent.FATAL), reply
             return
         cause, loss, ending = self.error, self._loss, self._ending
-        retained = self.state, cause, self._took_effect, self._took_effect and self._commit_unanswered
+        retained = self.state, cause, self._took_effect, self._took_effect and self.commit_unanswered
         self._start_afresh(reply.producer_id, reply.producer_epoch)
-        self.state, self.error, self._took_effect, self._commit_unanswered = retained
+        self.state, self.error, self._took_effect, self.commit_unanswered = retained
         if ending in (Ending.TIMED_OUT, Ending.ABORTED):
             self._sender.metrics.transaction_timed_out_total += ending is Ending.TIMED_OUT
             self.error = ended_before(self._id, ending)
@@ -447,9 +447,9 @@ class ProducerTransactions:
             self._raise_fatal()
         elif self._enlisted:
             await self._abort_enlisted()
-        elif self._prepared is not None:
+        elif self.prepared is not None:
             await self._leave_epoch()
-        took_effect, words = self._took_effect, committed_words(self._id, unanswered=self._commit_unanswered)
+        took_effect, words = self._took_effect, committed_words(self._id, unanswered=self.commit_unanswered)
         self._start_afresh(-1, -1)
         self._advance(TxnEvent.ENDED)
         if took_effect:
@@ -471,20 +471,20 @@ class ProducerTransactions:
         # Stored, because the next request may stay unanswered. Then the next abort reports the commit.
         self._took_effect = await self._is_committed(reply.error_code)
         if self._took_effect:
-            self._completed = self._prepared or self._completed
+            self._completed = self.prepared or self._completed
         self._refused(retry.END_TXN, reply.error_code, "abort")
         if self._suspicious:
             await self._ask()
         if self._took_effect and isinstance(self.error, ProducerFencedError):
-            words = committed_words(self._id, unanswered=self._commit_unanswered)
+            words = committed_words(self._id, unanswered=self.commit_unanswered)
             raise TransactionCommittedError(f"{words}, and {self.error}") from self.error
         self._raise_fatal()
 
     async def _is_committed(self, code: int) -> bool:
         """Return true if an abort was refused because a commit had succeeded."""
-        if self._prepared is None:
-            return self._commit_unanswered and code == E.INVALID_TXN_STATE
-        return code in MOVED_ON and (await self._find(self._prepared)).ending is Ending.COMMITTED
+        if self.prepared is None:
+            return self.commit_unanswered and code == E.INVALID_TXN_STATE
+        return code in MOVED_ON and (await self._find(self.prepared)).ending is Ending.COMMITTED
 
     async def _bump_after_abort(self) -> None:
         """Take the next epoch after an abort in v1, because dropped batches left gaps in the epoch's sequences."""
@@ -501,7 +501,7 @@ class ProducerTransactions:
 
     def _raise_fatal(self) -> None:
         if self.state is ProducerTxnState.FATAL_ERROR and self.error is not None:
-            self.error = with_unknown_outcome(self.error, self._commit_unanswered)
+            self.error = with_unknown_outcome(self.error, self.commit_unanswered)
             raise without_traceback(self.error)
 
     async def _discard(self, deadline_ms: int | None = None) -> None:

@@ -113,6 +113,30 @@ def test_an_abort_after_a_cancelled_commit_tells_the_truth() -> None:
     try_each_step(body)
 
 
+def test_a_close_after_a_cancelled_commit_leaves_nothing_open_that_is_surely_not_committed() -> None:
+    """Committed readers would wait for the transaction until its timeout."""
+
+    async def body(world: World, producer: ProducerCore, coordinator: Coordinator, steps: int) -> bool:
+        cut = await cancelled_after(steps, producer.commit_transaction())
+        await producer.close()
+        assert not world.broker.batches or 0 in coordinator.ended
+        assert len(world.broker.asked(END)) <= 1, "no abort after a commit"
+        return cut
+
+    try_each_step(body)
+
+
+def test_a_close_leaves_a_prepared_transaction_whose_completion_was_cancelled() -> None:
+    async def body(world: World, producer: ProducerCore, coordinator: Coordinator, steps: int) -> bool:
+        stored = await producer.prepare_transaction()
+        cut = await cancelled_after(steps, producer.complete_transaction(stored))  # type: ignore[arg-type]
+        await producer.close()
+        assert coordinator.ended in ({}, {0: True})
+        return cut
+
+    try_each_step(body)
+
+
 def test_a_cancelled_abort_can_be_repeated() -> None:
     async def body(world: World, producer: ProducerCore, coordinator: Coordinator, steps: int) -> bool:
         await producer.flush()

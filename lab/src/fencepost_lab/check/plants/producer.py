@@ -92,7 +92,7 @@ def cancelled_commit_believed_aborted(patches: Patches) -> None:
     original = ProducerTransactions.abort
 
     async def abort(self: ProducerTransactions) -> None:
-        if not self._commit_unanswered:
+        if not self.commit_unanswered:
             return await original(self)
         self._advance(TxnEvent.ABORT)
         await self._sender.discard(KafkaTimeoutError("aborted"))
@@ -126,7 +126,7 @@ def unanswered_commit_taken_for_refused(patches: Patches) -> None:
         try:
             await original(self)
         finally:
-            self._commit_unanswered = False
+            self.commit_unanswered = False
 
     patches.setattr(ProducerTransactions, "commit", certain)
 
