@@ -221,7 +221,7 @@ def test_open_transactions(broker: BrokerUnderTest, run: Commands, topic: str) -
     producer.begin_transaction()
     producer.send(topic, b"open", partition=0).result(60)
     assert run("consume", topic) == "1\n"
-    assert f"{topic}-0: 1 offsets from 4 on wait for an open transaction" in run.error
+    assert f"{topic}-0: 1 offset from 4 on waits for an open transaction" in run.error
     assert run("consume", topic, "--read-uncommitted") == "0\n1\nopen\n"
     assert "wait" not in run.error
     producer.abort_transaction()

@@ -129,7 +129,7 @@ def test_an_open_transaction_and_the_group_that_waits_for_it(
         producer.send(topic, b"v", partition=0).result(60)
         assert ("FP403", name) not in doctor(), "it is as young as usual transactions"
         found = doctor("--older-than", "0")
-        assert found["FP403", name]["holds"] == [f"{topic}-0 (1 offsets)"]
+        assert found["FP403", name]["holds"] == [f"{topic}-0 (1 offset)"]
         assert "its coordinator aborts it in " in found["FP403", name]["words"]
         assert "wait for transaction " in found["FP505", group]["words"]
         assert found["FP502", group]["severity"] == "warning"
@@ -158,7 +158,7 @@ def test_a_prepared_transaction_waits_for_its_owner(broker: BrokerUnderTest, doc
     assert client.produce(topic, [b"p"], transactional_id=name, producer=me, sequence=0).error_code == 0
     found = doctor("--older-than", "0")["FP402", name]
     assert found["words"].startswith(f"it is prepared, or about to be, on {topic}-0")
-    assert found["holds"] == [f"{topic}-0 (1 offsets)"]
+    assert found["holds"] == [f"{topic}-0 (1 offset)"]
     assert client.end_transaction(name, me, commit=True).error_code == 0
     client.wait_for_state(name, "CompleteCommit")
     assert ("FP402", name) not in doctor("--older-than", "0")
@@ -188,8 +188,8 @@ def test_a_hanging_transaction_is_told_by_all(
     sent = client.produce(topic, [b"x"], partition=1, transactional_id=name, producer=me, sequence=0, version=version)
     assert sent.error_code == 0
     found = doctor()
-    assert found["FP401", f"{topic}-1"]["holds"] == [f"{topic}-1 (1 offsets)"]
-    assert found["FP505", group]["words"].startswith(f"1 of its 1 offsets of lag, in {topic}-1, wait for a ")
+    assert found["FP401", f"{topic}-1"]["holds"] == [f"{topic}-1 (1 offset)"]
+    assert found["FP505", group]["words"].startswith(f"1 of its 1 offset of lag, in {topic}-1, waits for a ")
     who = "which no coordinator names" if broker.is_ours else f"a hanging transaction of {name!r}"
     assert who in found["FP401", f"{topic}-1"]["words"]
     listed = run.json("transactions", "list")
@@ -251,7 +251,7 @@ def test_partitions_that_no_member_reads_and_members_without_progress(
             until(lambda: bool(consumer.poll(100)))
             assert "sleeper /127.0.0.1\n" in run("groups", "describe", group)
             found = doctor()
-            assert found["FP503", group]["words"] == f"no member reads {unread}-0, where it is 1 offsets behind"
+            assert found["FP503", group]["words"] == f"no member reads {unread}-0, where it is 1 offset behind"
             assert ("FP502", group) not in found
             with Examiner({"bootstrap.servers": broker.bootstrap_servers}, DEFAULT_TOPIC, 20.0) as examiner:
                 first = examiner.collect()
@@ -282,7 +282,7 @@ def test_doctor_waits_for_a_member_without_progress(broker: BrokerUnderTest, doc
         until(lambda: bool(consumer.poll(100)))
         assert ("FP504", group) not in doctor()
         found = doctor("--watch", "60")["FP504", group]
-        assert f"has committed nothing of {topic}-0 since offset 0, 1 offsets before " in found["words"]
+        assert f"has committed nothing of {topic}-0 since offset 0, 1 offset before " in found["words"]
 
 
 def test_more_in_sync_replicas_than_replicas_are_not_needed(broker: BrokerUnderTest, doctor: Doctor) -> None:

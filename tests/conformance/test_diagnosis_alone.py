@@ -181,7 +181,7 @@ def test_a_decided_transaction_without_its_marker(capsys: pytest.CaptureFixture[
             decided = found["FP404", "pay"]
             assert status == 1
             assert decided["words"] == "it is decided (PrepareCommit), and partitions still wait for its markers"
-            assert decided["holds"] == ["t-0 (1 offsets)"]
+            assert decided["holds"] == ["t-0 (1 offset)"]
             until(lambda: "FP404" in codes_in(page))
         until(lambda: "FP404" not in codes_in(page))
         assert ("FP404", "pay") not in doctor(broker.bootstrap_servers, capsys, "--no-probe", "--watch", "1")[1]
@@ -207,7 +207,7 @@ def test_the_page_covers_a_part_and_doctor_all(broker: BrokerUnderTest, capsys: 
             assert "transactions that hold readers back: not everything was asked: only 100 of " in reported.words
         found = doctor(broker.bootstrap_servers, capsys, "--no-probe", "--older-than", "0")[1]
         assert not {code for code, _ in found} & {"FP004"}
-        assert f"{topic}-104 (1 offsets)" in found["FP403", topic]["holds"]
+        assert f"{topic}-104 (1 offset)" in found["FP403", topic]["holds"]
         producer.abort_transaction()
         admin.delete_topic(topic)
 

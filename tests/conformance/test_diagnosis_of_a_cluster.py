@@ -130,14 +130,14 @@ def test_a_node_that_stops(
         found = errors_of(cluster, capsys, "--watch", "1", "--timeout", "60")
         missing = found["FP102", str(gone.node_id)]
         assert "partitions, and is not in the cluster" in missing["words"]
-        assert found["FP201", SINGLE_REPLICA]["words"] == f"{SINGLE_REPLICA}-0: 1 of 1 partitions have no leader"
+        assert found["FP201", SINGLE_REPLICA]["words"] == f"{SINGLE_REPLICA}-0: 1 of 1 partition has no leader"
         assert found["FP201", SINGLE_REPLICA]["action"].endswith(f"fencepost topics describe {SINGLE_REPLICA}")
         assert "fewer in-sync replicas than min.insync.replicas=2" in found["FP202", TWO]["words"]
         assert found["FP203", ALL]["words"] == f"{ALL}-0, {ALL}-1: 2 of 2 partitions have replicas that are not in sync"
         assert ("FP203", TWO) not in found, "FP202 says more"
         decided = found["FP404", waiting]
         assert decided["words"] == "it is decided (PrepareCommit), and partitions still wait for its markers"
-        assert decided["holds"] == [f"{TWO}-0 (1 offsets)"]
+        assert decided["holds"] == [f"{TWO}-0 (1 offset)"]
         assert decided["action"] == f"fencepost transactions describe {waiting}"
         assert "state: PrepareCommit" in run(*decided["action"].split()[1:])
         assert (

@@ -14,9 +14,10 @@ import typer
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings
 from fencepost.cli.names import named, sink_named, topic_named
 from fencepost.cli.output import Json, Yes, confirmed, failures_reported, print_json, print_line
-from fencepost.cli.printable import counted_noun, printable
+from fencepost.cli.printable import printable
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.config import ProducerConfig
+from fencepost.counted import counted_noun
 from fencepost.errors import ConfigurationError
 from fencepost.extras import require
 from fencepost.spark.adoption.plans import Begun, MoveRecords, begins_unknown

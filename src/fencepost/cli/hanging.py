@@ -16,6 +16,7 @@ from fencepost.cli.output import MOST_SECONDS, Json, Yes, confirmed, print_json,
 from fencepost.client.admin.hanging import HangingTransaction
 from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.holding import partition_name, partition_words, undecided_of
+from fencepost.counted import counted_noun
 from fencepost.errors import KafkaError
 
 __all__ = ["find_hanging"]
@@ -96,8 +97,8 @@ def find_hanging(
 
 def _say_none(there: Mapping[str, Any], older_than: float) -> None:
     """Print on standard error that none was found in these topics."""
-    count = sum(len(described.partitions) for described in there.values())
-    what = f"no hanging transactions in {count} partitions, last written more than {older_than:g} s ago"
+    count = counted_noun(sum(len(described.partitions) for described in there.values()), "partition")
+    what = f"no hanging transactions in {count}, last written more than {older_than:g} s ago"
     sys.stderr.write(f"fencepost: {what}\n")
 
 

@@ -18,8 +18,8 @@ from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.topics.repair import repair as find
 from fencepost.cli.names import named
 from fencepost.cli.output import Json, report_done
-from fencepost.cli.printable import counted_noun
 from fencepost.cli.progress import step
+from fencepost.counted import counted_noun
 from fencepost.small_files import os_reason
 
 __all__ = ["repair"]

@@ -23,9 +23,9 @@ from fencepost.cli.output import (
     print_table,
     refuse,
 )
-from fencepost.cli.printable import counted_noun
 from fencepost.cli.progress import paused
 from fencepost.cli.transaction_view import Session, open_session
+from fencepost.counted import counted_noun
 from fencepost.protocol.json_text import parse_json
 from fencepost.spark.adoption.replan import Replan, plan_replan
 from fencepost.spark.sink.checkpoint import Change

@@ -23,8 +23,9 @@ from fencepost.cli.output import (
     print_table,
     refuse,
 )
-from fencepost.cli.printable import counted_noun, printable
+from fencepost.cli.printable import printable
 from fencepost.client.admin.acls import Acl, AclFilter
+from fencepost.counted import counted_noun
 from fencepost.protocol.acls import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
 
 __all__ = ["acls"]

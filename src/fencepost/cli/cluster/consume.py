@@ -26,13 +26,13 @@ from fencepost.cli.cluster_settings import (
 )
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import Json, refuse, stopped_by_signals
-from fencepost.cli.printable import counted_noun
 from fencepost.cli.progress import step
 from fencepost.client.blocking import Admin, Consumer
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.records import Fetched, Record, to_records
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.config import ConsumerConfig
+from fencepost.counted import counted_noun
 
 __all__ = ["consume"]
 
@@ -184,7 +184,8 @@ def _ranges(
         behind = min(stop, high[partition]) - ends[partition]
         if behind > 0:
             sys.stderr.write(
-                f"{partition.topic}-{partition.partition}: {behind} offsets from {ends[partition]} on wait for an open "
+                f"{partition.topic}-{partition.partition}: {counted_noun(behind, 'offset')} from {ends[partition]} on "
+                f"{'waits' if behind == 1 else 'wait'} for an open "
                 f"transaction (fencepost transactions list --topic {partition.topic})\n"
             )
     return {partition: _Range(starts[partition], min(stops[partition], ends[partition])) for partition in partitions}

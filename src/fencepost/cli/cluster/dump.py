@@ -13,8 +13,8 @@ import typer
 
 from fencepost.cli.cluster.record_lines import said
 from fencepost.cli.output import refuse
-from fencepost.cli.printable import counted_noun
 from fencepost.cli.progress import step
+from fencepost.counted import counted_noun
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.logs import offsets_log, transaction_log
 from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE

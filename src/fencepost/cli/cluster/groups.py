@@ -36,7 +36,6 @@ from fencepost.cli.output import (
     refuse,
     report_done,
 )
-from fencepost.cli.printable import counted_noun
 from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.cluster_rules import unanswered_finding
@@ -47,6 +46,7 @@ from fencepost.client.diagnosis.group_rules import lags_of
 from fencepost.client.diagnosis.holding import held_back
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.types import TopicPartition
+from fencepost.counted import counted_noun
 from fencepost.errors import KafkaError
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 

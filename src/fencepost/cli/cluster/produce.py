@@ -24,10 +24,10 @@ from fencepost.cli.cluster_settings import (
 )
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import refuse, stopped_by_signals
-from fencepost.cli.printable import counted_noun
 from fencepost.cli.progress import paused, step
 from fencepost.client.blocking import Producer
 from fencepost.config import ProducerConfig
+from fencepost.counted import counted_noun
 from fencepost.errors import KafkaError, KafkaTimeoutError, ProduceFailedError
 
 __all__ = ["produce"]

@@ -22,13 +22,13 @@ from fencepost.cli.output import (
     refuse,
     report_done,
 )
-from fencepost.cli.printable import counted_noun
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.cluster_rules import unanswered_finding
 from fencepost.client.diagnosis.collecting import unanswered_offsets
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.types import Isolation, OffsetAt, OffsetSpec, TopicPartition
+from fencepost.counted import counted_noun
 from fencepost.errors import ItemsFailedError, KafkaError
 
 __all__ = ["described", "topics"]

@@ -10,13 +10,13 @@ from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 from fencepost.arguments import brief_repr
-from fencepost.cli.printable import counted_noun
 from fencepost.cli.ui.web import HttpRefusal
 from fencepost.client.admin.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
 from fencepost.client.admin.quotas import QuotaEntity
 from fencepost.client.admin.scram import ScramDeletion, ScramMechanism, ScramUpsertion
 from fencepost.client.blocking import Admin, Producer
 from fencepost.client.types import TopicPartition
+from fencepost.counted import counted_noun
 
 __all__ = ["CHANGES", "Clients", "PageChange"]
 
@@ -155,7 +155,7 @@ def _produce(wanted: ChangeFields) -> PageChange:
             at = sent.result()
         return f"wrote partition {at.partition}, offset {at.offset} of {topic}"
 
-    what = "a tombstone" if value is None else f"a record of {len(value)} bytes"
+    what = "a tombstone" if value is None else f"a record of {counted_noun(len(value), 'byte')}"
     fences = f" This fences every other producer with the id {transactional_id}." if transactional_id else ""
     return PageChange(f"Write {what} to topic {topic}?{fences}", topic, run)
 

@@ -21,6 +21,7 @@ from fencepost.client.diagnosis.findings import ObjectKind
 from fencepost.client.diagnosis.group_rules import lags_of
 from fencepost.client.diagnosis.holding import OPEN_STATES, Cause, HeldBack, is_two_phase, partition_name
 from fencepost.client.types import TopicPartition
+from fencepost.counted import share_has
 from fencepost.errors import KafkaError
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.protocol.transactions import NO_TIMEOUT_MS
@@ -112,7 +113,7 @@ def _findings(watch: ClusterWatch, kind: ObjectKind, *names: str) -> list[Docume
 
 def _leaderless(topic: TopicDescription) -> str:
     without = [number for number, at in topic.partitions.items() if at.leader < 0]
-    return f"{len(without)} of {len(topic.partitions)} partitions have no leader" if without else ""
+    return f"{share_has(len(without), len(topic.partitions), 'partition')} no leader" if without else ""
 
 
 # --- topics ---

@@ -12,6 +12,7 @@ from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, Un
 from fencepost.client.diagnosis.facts import COORDINATED, Facts, FailureKind, UnansweredQuestion
 from fencepost.client.diagnosis.findings import LEADERLESS, Finding, ObjectKind
 from fencepost.client.diagnosis.limits import Limits
+from fencepost.counted import counted_noun, share_has
 from fencepost.protocol.codes import describe
 
 __all__ = ["cluster_findings", "unanswered_finding", "uncreated_finding"]
@@ -69,7 +70,7 @@ def _brokers(facts: Facts) -> Iterator[Finding]:
     there = {node.id for node in facts.cluster.brokers}
     led = Counter(at.leader for topic in facts.topics.values() for at in topic.partitions.values())
     for node, reason in sorted(facts.silent.items()):
-        holds = (f"{led[node]} partitions that it leads",) if led[node] else ()
+        holds = (f"{counted_noun(led[node], 'partition')} that it leads",) if led[node] else ()
         action = "see its log and its process; start it again"
         yield Finding("FP101", ObjectKind.BROKER, str(node), f"it does not answer: {reason}", None, holds, action)
     missing = Counter(
@@ -81,7 +82,7 @@ def _brokers(facts: Facts) -> Iterator[Finding]:
     )
     total = sum(len(topic.partitions) for topic in facts.topics.values())
     for node, count in sorted(missing.items()):
-        words = f"it has replicas of {count} of {total} partitions, and is not in the cluster"
+        words = f"it has replicas of {count} of {counted_noun(total, 'partition')}, and is not in the cluster"
         yield Finding(
             "FP102", ObjectKind.BROKER, str(node), words, action="start it, or move its replicas to other brokers"
         )
@@ -149,7 +150,7 @@ def _partitions(topic: TopicDescription, least: int, *, limited: bool) -> Iterat
     total, name = len(topic.partitions), topic.name
     leaderless = [number for number, at in topic.partitions.items() if at.leader < 0]
     if leaderless:
-        words = f"{_some(name, leaderless)}: {len(leaderless)} of {total} partitions have no leader"
+        words = f"{_some(name, leaderless)}: {share_has(len(leaderless), total, 'partition')} no leader"
         action = f"start the brokers that have their replicas: fencepost topics describe {name}"
         yield Finding(LEADERLESS, ObjectKind.TOPIC, name, words, None, ("all readers and writers of them",), action)
     led = {number: at for number, at in topic.partitions.items() if at.leader >= 0}
@@ -158,7 +159,7 @@ def _partitions(topic: TopicDescription, least: int, *, limited: bool) -> Iterat
     ]
     if below:
         words = (
-            f"{_some(name, below)}: {len(below)} of {total} partitions have fewer in-sync replicas than "
+            f"{_some(name, below)}: {share_has(len(below), total, 'partition')} fewer in-sync replicas than "
             f"min.insync.replicas={least}"
         )
         action = "start the missing brokers; else lower min.insync.replicas, which weakens the durability"
@@ -167,7 +168,7 @@ def _partitions(topic: TopicDescription, least: int, *, limited: bool) -> Iterat
         )
     short = [number for number, at in led.items() if len(at.in_sync) < len(at.replicas) and number not in below]
     if short:
-        words = f"{_some(name, short)}: {len(short)} of {total} partitions have replicas that are not in sync"
+        words = f"{_some(name, short)}: {share_has(len(short), total, 'partition')} replicas that are not in sync"
         yield Finding("FP203", ObjectKind.TOPIC, name, words, action=f"fencepost topics describe {name}")
 
 
@@ -178,7 +179,7 @@ def _some(topic: str, numbers: Sequence[int]) -> str:
 
 def uncreated_finding(part: str, uncreated: UncreatedTopic) -> Finding | None:
     """Return a finding if the brokers cannot create the topic of a coordinator, or could not write to it."""
-    topic, brokers = COORDINATOR_TOPICS[part], f"{uncreated.brokers} broker{'' if uncreated.brokers == 1 else 's'}"
+    topic, brokers = COORDINATOR_TOPICS[part], counted_noun(uncreated.brokers, "broker")
     replicas, in_sync = f"{topic.replicas}={uncreated.replicas}", f"{topic.in_sync}={uncreated.in_sync}"
     least = max(uncreated.replicas, uncreated.in_sync)
     too_many = uncreated.replicas > uncreated.brokers and uncreated.refusal != ""

@@ -24,6 +24,7 @@ from fencepost.client.diagnosis.reading import damage_at
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import Isolation, TopicPartition
+from fencepost.counted import counted_noun
 from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError
 
 __all__ = [
@@ -148,7 +149,7 @@ class Collector:
         self._until_ms = self._calls.cluster.runtime.now_ms() + self._timeout_ms
         cluster = await self._calls.describe_cluster(api_timeout_ms=self._patience())
         wanted, facts = set(parts), _CollectedFacts()
-        progress(f"asking {len(cluster.brokers)} brokers")
+        progress(f"asking {counted_noun(len(cluster.brokers), 'broker')}")
         await self._each(facts, {"brokers": lambda: self._brokers(cluster)}, wanted)
         await self._each(
             facts,

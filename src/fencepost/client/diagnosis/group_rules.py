@@ -12,6 +12,7 @@ from fencepost.client.diagnosis.findings import DAMAGED, Finding, ObjectKind
 from fencepost.client.diagnosis.holding import Cause, HeldBack, partition_name, partition_words
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.client.types import TopicPartition
+from fencepost.counted import counted_noun
 from fencepost.errors import KafkaError
 
 __all__ = ["REBALANCING", "Lag", "damage_findings", "group_findings", "lags_of", "phase_of"]
@@ -92,14 +93,14 @@ def _state(
 ) -> Iterator[Finding]:
     name, state = listing.group_id, listing.state
     since_ms = facts.since.get(("group", name, phase_of(state)), facts.at_ms)
-    holds = (f"{_total(behind)} offsets in {partition_words(behind, MOST_NAMED)}",) if behind else ()
+    holds = (f"{_total(behind)} in {partition_words(behind, MOST_NAMED)}",) if behind else ()
     snapshot = f"fencepost groups describe {name} --members"
     if state in REBALANCING and facts.at_ms - since_ms >= limits.rebalance_ms:
         late = _late(facts.members.get(name))
         words = f"it stays in state {state}" + (f"; it waits for {', '.join(late[:MOST_NAMED])}" if late else "")
         yield Finding("FP501", ObjectKind.GROUP, name, words, since_ms, holds, snapshot)
     if state == "Empty" and behind:
-        words = f"it has no members and is {_total(behind)} offsets behind"
+        words = f"it has no members and is {_total(behind)} behind"
         action = f"start its consumers; if it is not used any more: fencepost groups delete {name}"
         yield Finding(
             "FP502", ObjectKind.GROUP, name, words, since_ms if since_ms < facts.at_ms else None, holds, action
@@ -125,17 +126,17 @@ def _members(
     owners = {partition: member for member in described.members for partition in member.assigned}
     unread = [partition for partition in behind if partition not in owners]
     if unread and owners:
-        count = sum(behind[partition].total for partition in unread)
-        words = f"no member reads {partition_words(unread, MOST_NAMED)}, where it is {count} offsets behind"
-        yield Finding("FP503", ObjectKind.GROUP, name, words, None, (f"{count} offsets",), snapshot)
+        count = counted_noun(sum(behind[partition].total for partition in unread), "offset")
+        words = f"no member reads {partition_words(unread, MOST_NAMED)}, where it is {count} behind"
+        yield Finding("FP503", ObjectKind.GROUP, name, words, None, (count,), snapshot)
     for partition, lag in behind.items():
         since_ms = facts.since.get(("progress", name, partition_name(partition), str(lag.committed)), facts.at_ms)
         if partition in owners and lag.total > lag.waiting and facts.at_ms - since_ms >= limits.stalled_ms:
             member = owners[partition]
             words = (
                 f"its member {member.client_id} at {member.client_host} has committed nothing of "
-                f"{partition_name(partition)} since offset {lag.committed}, {lag.total - lag.waiting} offsets before "
-                "the last that it can read"
+                f"{partition_name(partition)} since offset {lag.committed}, "
+                f"{counted_noun(lag.total - lag.waiting, 'offset')} before the last that it can read"
             )
             yield Finding("FP504", ObjectKind.GROUP, name, words, since_ms, (partition_name(partition),), snapshot)
 
@@ -150,7 +151,8 @@ def _waiting(facts: Facts, name: str, behind: Mapping[TopicPartition, Lag], limi
         return
     count, total = sum(lag.waiting for lag in stopped.values()), _total(behind)
     holders = dict.fromkeys(lag.held.words for lag in stopped.values() if lag.held is not None)
-    words = f"{count} of its {total} offsets of lag, in {partition_words(stopped, MOST_NAMED)}, wait for " + ", ".join(
+    waits = "waits" if count == 1 else "wait"
+    words = f"{count} of its {total} of lag, in {partition_words(stopped, MOST_NAMED)}, {waits} for " + ", ".join(
         list(holders)[:MOST_NAMED]
     )
     yield Finding("FP505", ObjectKind.GROUP, name, words, None, (), "end the transaction: fencepost transactions list")
@@ -163,5 +165,5 @@ def _lasts(facts: Facts, held: HeldBack, limits: Limits) -> bool:
     return began_ms >= 0 and facts.at_ms - began_ms >= limits.open_ms
 
 
-def _total(behind: Mapping[TopicPartition, Lag]) -> int:
-    return sum(lag.total for lag in behind.values())
+def _total(behind: Mapping[TopicPartition, Lag]) -> str:
+    return counted_noun(sum(lag.total for lag in behind.values()), "offset")

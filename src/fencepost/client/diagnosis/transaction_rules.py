@@ -20,6 +20,7 @@ from fencepost.client.diagnosis.holding import (
 )
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.client.types import TopicPartition
+from fencepost.counted import counted_noun
 
 __all__ = ["sink_findings", "transaction_findings"]
 
@@ -54,7 +55,7 @@ def _hanging(held: HeldBack) -> Finding:
         partition_name(partition),
         f"readers of committed records stop at offset {held.stable}, {held.behind} before the end, for {held.words}",
         written_ms if written_ms >= 0 else None,
-        (f"{partition_name(partition)} ({held.behind} offsets)",),
+        (f"{partition_name(partition)} ({counted_noun(held.behind, 'offset')})",),
         action,
     )
 
@@ -65,7 +66,7 @@ def _open(
     name = transaction.transactional_id
     began_ms = transaction.start_time_ms if transaction.start_time_ms >= 0 else None
     age_ms = None if began_ms is None else max(facts.at_ms - began_ms, 0)
-    holds = tuple(f"{partition_name(each.partition)} ({each.behind} offsets)" for each in held)
+    holds = tuple(f"{partition_name(each.partition)} ({counted_noun(each.behind, 'offset')})" for each in held)
     snapshot = f"fencepost transactions describe {name}"
     if not is_open(transaction):
         decided_ms = facts.since.get(("transaction", name, transaction.state), facts.at_ms)
@@ -89,13 +90,14 @@ def sink_findings(facts: Facts, limits: Limits) -> Iterator[Finding]:
     for each in facts.sinks:
         batch = f"batch {each.batch} of query {each.query}"
         if each.lost:
-            count = f"{len(each.lost)} lost transaction{'' if len(each.lost) == 1 else 's'}"
+            count = counted_noun(len(each.lost), "lost transaction")
             words = f"{batch}: the rows of {count} are not in the topic"
             action = f"fencepost spark decisions {each.sink}"
             yield Finding("FP602", ObjectKind.SINK, each.sink, words, action=action)
         decided_ms = facts.since.get(("sink", each.sink, each.query, str(each.batch)), facts.at_ms)
         if each.open and facts.at_ms - decided_ms >= limits.ending_ms:
-            words = f"{batch} is decided, and {len(each.open)} of its transactions are still open"
+            are = "is" if len(each.open) == 1 else "are"
+            words = f"{batch} is decided, and {len(each.open)} of its transactions {are} still open"
             action = f"start the query, or if it is gone: fencepost transactions resolve {each.sink}"
             holds = ("readers of committed records of its topic",)
             yield Finding("FP601", ObjectKind.SINK, each.sink, words, decided_ms, holds, action)

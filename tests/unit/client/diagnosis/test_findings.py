@@ -159,25 +159,25 @@ CASES: list[tuple[str, Facts, Facts, str]] = [
             HEALTHY, topics={"orders": topic(KnownPartition(0, -1, 0, (1,), ()), KnownPartition(1, 1, 0, (1,), (1,)))}
         ),
         replace(HEALTHY, topics={"orders": topic(KnownPartition(0, 1, 0, (1,), (1,)))}, least_in_sync={}),
-        "orders-0: 1 of 2 partitions have no leader",
+        "orders-0: 1 of 2 partitions has no leader",
     ),
     (
         "FP202",
         replace(HEALTHY, topics={"orders": topic(KnownPartition(0, 1, 0, (1, 2), (1,)))}),
         HEALTHY,
-        "orders-0: 1 of 1 partitions have fewer in-sync replicas than min.insync.replicas=2",
+        "orders-0: 1 of 1 partition has fewer in-sync replicas than min.insync.replicas=2",
     ),
     (
         "FP202",
         replace(HEALTHY, topics={"orders": topic(KnownPartition(0, 1, 0, (1,), (1,)))}, limits_in_sync=False),
         replace(HEALTHY, topics={"orders": topic(KnownPartition(0, 1, 0, (1,), (1,)))}),
-        "orders-0: 1 of 1 partitions have fewer in-sync replicas than min.insync.replicas=2",
+        "orders-0: 1 of 1 partition has fewer in-sync replicas than min.insync.replicas=2",
     ),
     (
         "FP203",
         replace(HEALTHY, topics={"orders": topic(KnownPartition(0, 1, 0, (1, 2), (1,)))}, least_in_sync={"orders": 1}),
         HEALTHY,
-        "orders-0: 1 of 1 partitions have replicas that are not in sync",
+        "orders-0: 1 of 1 partition has replicas that are not in sync",
     ),
     (
         "FP204",
