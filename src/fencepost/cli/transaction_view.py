@@ -11,7 +11,7 @@ from typing import Any, Final
 from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, client_settings, first_contact
 from fencepost.cli.diagnosis.cluster_snapshot import Calls, ClusterSnapshot, SnapshotCollector
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
-from fencepost.client.diagnosis.holding import OPEN_STATES, is_two_phase, partition_name
+from fencepost.client.diagnosis.holding import OPEN_STATES, is_two_phase, note_of, partition_name
 from fencepost.errors import ConfigurationError, UnsupportedVersionError
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.protocol.transactions import NO_TIMEOUT_MS
@@ -165,13 +165,13 @@ class Session:
     def facts(self, transaction: TransactionDescription, spark: str | None = None) -> dict[str, Any]:
         """Return a transaction's data, by the field names of --json. `spark` is its `meaning`; None: ask for it."""
         known = transaction.error_code == 0
-        age = age_of(transaction)
+        age, note = age_of(transaction), note_of(transaction)
         return {
             "transactional_id": transaction.transactional_id,
             "state": transaction.state if known else None,
             "error": None if known else describe_code(transaction.error_code),
             "two_phase": is_two_phase(transaction),
-            "prepared": str(transaction.prepared) if transaction.prepared else None,
+            "prepared": str(note) if note else None,
             "end_with": str(Pair(transaction.producer_id, transaction.producer_epoch)) if known else None,
             "timeout_ms": transaction.timeout_ms if known and transaction.timeout_ms != NO_TIMEOUT_MS else None,
             "age_s": None if age is None else round(age, 3),

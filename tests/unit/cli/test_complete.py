@@ -49,6 +49,22 @@ def test_the_stored_name_commits_however_often(
     assert "is committed already" in run.error
 
 
+def test_an_open_transaction_is_not_shown_as_prepared(
+    broker: fencepost.Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Commands(broker.bootstrap_servers, capsys)
+    with fencepost.Producer(broker.bootstrap_servers, transactional_id="open") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"v").result(60)
+        (described,) = run.json("transactions", "describe", "open")
+        assert (described["state"], described["two_phase"], described["prepared"]) == ("Ongoing", False, None)
+        assert "prepared" not in run("transactions", "describe", "open")
+        (listed,) = run.json("transactions", "list")["transactions"]
+        assert listed["prepared"] is None
+        producer.abort_transaction()
+
+
 def test_the_stored_name_aborts_and_a_commit_then_is_lost(
     broker: fencepost.Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:

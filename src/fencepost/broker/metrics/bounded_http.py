@@ -21,7 +21,10 @@ from typing import Any, Final
 __all__ = ["Answer", "BoundedServer", "is_own_host"]
 
 Answer = Callable[[str, str, Mapping[str, str], bytes], tuple[int, Mapping[str, str], bytes]]
-"""Maps method, target, headers (lower-case names) and body to status, headers and body. Must not raise."""
+"""Maps method (GET or POST), target, headers (lower-case names) and body to status, headers and body.
+
+Must not raise.
+"""
 
 PATIENCE_S: Final = 10.0  # between two reads
 MOST_S: Final = 60.0  # for a whole request and its response
@@ -35,7 +38,7 @@ HOST: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]
 
 
 class BoundedServer(ThreadingHTTPServer):
-    """Answer GET and POST at `address` in threads, until `stop`.
+    """Answer GET, HEAD and POST at `address` in threads, until `stop`.
 
     Args:
         address: Host and port; port 0 takes a free one.
@@ -167,7 +170,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request without a body."""
-        self._answer(b"")
+        self._answer("GET", b"")
+
+    def do_HEAD(self) -> None:
+        """Answer like GET, without the response's body."""
+        self._answer("GET", b"")
 
     def do_POST(self) -> None:
         """Answer a request with a body of known size."""
@@ -176,19 +183,20 @@ class _Handler(BaseHTTPRequestHandler):
         if not digits or int(size) > self.server.most_body:
             self._send(413, {"Content-Type": "text/plain"}, b"the body's size is missing, or too large\n")
             return
-        self._answer(self.rfile.read(int(size)))
+        self._answer("POST", self.rfile.read(int(size)))
 
-    def _answer(self, body: bytes) -> None:
+    def _answer(self, method: str, body: bytes) -> None:
         self.server.has_asked(self.connection)
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self._send(*self.server.answer(self.command, self.path, headers, body))
+        self._send(*self.server.answer(method, self.path, headers, body))
 
     def _send(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the library's
         """Log a request at level DEBUG."""

@@ -10,6 +10,7 @@ from fencepost.client.admin.hanging import HangingTransaction, hanging_of, may_b
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
 from fencepost.client.diagnosis.facts import Facts, UnansweredQuestion
 from fencepost.client.diagnosis.visibility import TRANSACTIONAL_IDS
+from fencepost.client.prepared import PreparedTransaction
 from fencepost.client.types import TopicPartition
 from fencepost.protocol.transactions import NO_TIMEOUT_MS
 
@@ -20,6 +21,7 @@ __all__ = [
     "held_back",
     "is_open",
     "is_two_phase",
+    "note_of",
     "partition_name",
     "partition_words",
     "some_of",
@@ -106,6 +108,17 @@ def is_open(transaction: TransactionDescription) -> bool:
 def is_two_phase(transaction: TransactionDescription) -> bool:
     """Return true if the transaction has no timeout: it is prepared or may be prepared, and waits for a decision."""
     return is_open(transaction) and transaction.timeout_ms == NO_TIMEOUT_MS
+
+
+def note_of(transaction: TransactionDescription) -> PreparedTransaction | None:
+    """Return the name of a prepared transaction, or None.
+
+    A transaction with a timeout is only open, unless a producer has kept it. Then another pair ends it than that of its
+    records.
+    """
+    pair = transaction.prepared
+    ends_with = PreparedTransaction(transaction.producer_id, transaction.producer_epoch)
+    return pair if is_two_phase(transaction) or pair != ends_with else None
 
 
 def partition_name(partition: TopicPartition) -> str:

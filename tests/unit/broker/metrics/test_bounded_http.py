@@ -69,6 +69,22 @@ def opened(port: int, sent: bytes = b"") -> socket.socket:
     return sock
 
 
+def test_a_head_has_the_headers_of_a_get_and_no_body() -> None:
+    def answer(method: str, target: str, headers: Mapping[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        return 200, {"X-Asked": method}, b"a body"
+
+    server = BoundedServer(("127.0.0.1", 0), answer, most=4, log=logging.getLogger("test"))
+    server.start("test")
+    try:
+        with opened(server.port, b"HEAD / HTTP/1.1\r\n\r\n") as sock, sock.makefile("rb") as file:
+            head, _, body = file.read().partition(b"\r\n\r\n")
+    finally:
+        server.stop()
+    assert head.startswith(b"HTTP/1.0 200 OK\r\n")
+    assert b"\r\nContent-Length: 6\r\nX-Asked: GET" in head
+    assert body == b""
+
+
 def test_open_connections_that_ask_nothing_give_way() -> None:
     with serving(4) as server, ExitStack() as stack:
         before = threading.active_count()
