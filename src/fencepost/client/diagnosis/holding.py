@@ -191,7 +191,7 @@ def _held(facts: Facts, known: Mapping[int, TransactionDescription], partition: 
     if not hangs:
         return HeldBack(partition, at.stable, at.end, Cause.TRANSACTION, first, transaction)
     missing = next((each for each in facts.unknown if each.part == "transactions"), None)
-    if missing is not None:
+    if missing is not None and transaction is None:
         return HeldBack(partition, at.stable, at.end, Cause.UNKNOWN, first, reason=missing.reason)
     if transaction is None and TRANSACTIONAL_IDS in facts.hidden:
         reason = f"its id is hidden from this principal, or it hangs; DESCRIBE on all {TRANSACTIONAL_IDS} tells which"

@@ -442,6 +442,13 @@ def test_who_holds_back_whom_since_when() -> None:
             Cause.UNKNOWN,
         ),
         (held(unknown=[UnansweredQuestion("transactions", "no answer")]), Cause.UNKNOWN),
+        (
+            held(
+                unknown=[UnansweredQuestion("transactions", "no answer", which=" whose coordinator is broker 2")],
+                described=transaction("pay", 1000, OTHER, state="CompleteCommit"),
+            ),
+            Cause.HANGING,  # its own coordinator has answered
+        ),
         (held(described=transaction(timeout_ms=NO_TIMEOUT_MS, producer_id=8)), Cause.MAY_BE_PREPARED),
         (held(described=transaction("pay", 1000, OTHER, timeout_ms=NO_TIMEOUT_MS)), Cause.MAY_BE_PREPARED),
         (held(described=transaction("pay", 1000, OTHER, timeout_ms=NO_TIMEOUT_MS, producer_id=8)), Cause.HANGING),
