@@ -248,7 +248,9 @@ def test_a_node_that_hangs(
                 assert found["FP001", part]["severity"] == "unknown"
                 assert found["FP001", part]["words"].startswith(f"{part} whose coordinator is broker {away}: not known")
             assert "run the command again" in found["FP001", "groups"]["action"]
+            assert ("FP001", "features") not in found, "the others have answered"
             until(lambda: ("FP001", "groups") in shown(page), within_s=120)
+            assert ("FP101", str(away)) in shown(page), "the page names the cause at once"
             assert count(page, "FP001") > 0
             until(lambda: groups[there] in {row["name"] for row in page.view("groups", {})["view"]["rows"]})
         until(lambda: ("FP001", "groups") not in shown(page), within_s=120)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, client_setting
 from fencepost.cli.diagnosis.cluster_snapshot import Calls, ClusterSnapshot, SnapshotCollector
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.holding import OPEN_STATES, is_two_phase, note_of, partition_name
-from fencepost.errors import ConfigurationError, UnsupportedVersionError
+from fencepost.errors import ConfigurationError, ItemsFailedError, UnsupportedVersionError
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost.spark.sink import names
@@ -130,23 +130,40 @@ class Session:
 
     def sinks(self) -> list[str]:
         """Return every Spark sink that the brokers or the decision topic know."""
+        found, missing = self._known_sinks()
+        if missing is not None:
+            raise missing
+        return found
+
+    def _known_sinks(self) -> tuple[list[str], ItemsFailedError | None]:
+        """Return the known Spark sinks, and the error if some brokers have not answered."""
         found: set[str] = set()
-        with suppress(UnsupportedVersionError):  # before Kafka 3.0 only the decision topic knows them
-            for transaction in self.link.io.run(self.link.admin.list_transactions(names.ANY_SINK)):
-                name = names.parse(transaction.transactional_id)
-                if name is not None:
-                    found.add(name.sink)
+        missing: ItemsFailedError | None = None
+        listed: Iterable[TransactionListing] = ()
+        try:
+            listed = self.link.io.run(self.link.admin.list_transactions(names.ANY_SINK))
+        except UnsupportedVersionError:
+            pass  # before Kafka 3.0 only the decision topic knows them
+        except ItemsFailedError as error:
+            missing, listed = error, chain.from_iterable(error.results.values())
+        for transaction in listed:
+            name = names.parse(transaction.transactional_id)
+            if name is not None:
+                found.add(name.sink)
         store = DecisionStore(self.link.admin, self._topic)
         deadline_ms = self.link.admin.cluster.runtime.now_ms() + int(PATIENCE_MS)
         if self.link.io.run(store.is_there(deadline_ms)):  # reading must not create the topic
             found.update(self.link.io.run(store.sinks(deadline_ms)))
-        return sorted(found)
+        return sorted(found), missing
 
     def check_sink(self, sink: str) -> None:
-        """Raise ConfigurationError if the sink does not exist; the message lists all sinks."""
-        known = self.sinks()
-        if sink not in known:
-            raise ConfigurationError(f"there is no sink {sink!r}; there are: {', '.join(known) or 'none'}")
+        """Raise ConfigurationError if the sink does not exist; the message lists all sinks. Raises KafkaError."""
+        known, missing = self._known_sinks()
+        if sink in known:
+            return
+        if missing is not None:
+            raise missing
+        raise ConfigurationError(f"there is no sink {sink!r}; there are: {', '.join(known) or 'none'}")
 
     def decided_by(self, transactional_id: str) -> Decision | None:
         """Return the decision that names this transaction, or None."""

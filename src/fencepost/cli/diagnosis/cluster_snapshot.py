@@ -39,7 +39,7 @@ MOST_PARTITIONS: Final = 50  # partitions of one transaction whose producers are
 SLOW_EVERY_MS: Final = 30_000
 CALL_SHARE: Final = 0.3  # one call's share of the time limit, so that an unanswered call leaves time for others
 SLOW_FIELDS: Final = (
-    *("silent", "throttled", "log_dirs", "least_in_sync", "clock_ahead_ms", "features", "fences_by_group", "rights"),
+    *("log_dirs", "least_in_sync", "clock_ahead_ms", "features", "fences_by_group", "rights"),
     *("hidden", "certificates", "damaged", "uncreated", "limits_in_sync"),
 )
 

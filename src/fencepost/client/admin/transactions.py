@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fencepost.arguments import Int16, Int16OrMinusOne, Int32, Int32OrMinusOne, OrMinusOne
 from fencepost.client.admin.base import AdminBase
@@ -45,6 +45,9 @@ from fencepost.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+
+FENCING_BY_GROUP: Final = {TXN_OFFSET_COMMIT: 3, OFFSET_FETCH: 7}
+"""Versions of a broker that verifies the member and holds back pending offsets (KIP-447), by API key."""
 
 
 class InitResult(NamedTuple):
@@ -493,9 +496,13 @@ class AdminTransactions(AdminBase):
         """
         deadline_ms = self._deadline(api_timeout_ms)
         await self.cluster.refresh([], deadline_ms)
-        for node in sorted(self.cluster.nodes):
+        return await self._offered_by(sorted(self.cluster.nodes), FENCING_BY_GROUP, deadline_ms)
+
+    async def _offered_by(self, nodes: Iterable[int], versions: Mapping[int, int], deadline_ms: int) -> bool:
+        """Return true if each of these brokers offers each API key in this version or a later one."""
+        for node in nodes:
             offered = (await self.cluster.connection(node, deadline_ms)).versions
-            if offered.get(TXN_OFFSET_COMMIT, (0, 0))[1] < 3 or offered.get(OFFSET_FETCH, (0, 0))[1] < 7:
+            if any(offered.get(api_key, (0, 0))[1] < version for api_key, version in versions.items()):
                 return False
         return True
 

@@ -14,7 +14,7 @@ from fencepost.client.admin.logs import AdminLogs
 from fencepost.client.admin.placement import AdminPlacement
 from fencepost.client.admin.share_offsets import AdminShareOffsets
 from fencepost.client.admin.topics import CREATION_VERSIONS, NewTopic
-from fencepost.client.admin.transactions import AdminTransactions
+from fencepost.client.admin.transactions import FENCING_BY_GROUP, AdminTransactions
 from fencepost.client.diagnosis.coordinator_topics import StateTopic, UncreatedTopic
 from fencepost.client.diagnosis.visibility import VisibilityCalls
 from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, AnyNode
@@ -29,8 +29,7 @@ from fencepost.protocol.messages.metadata import MetadataRequest
 __all__ = ["DiagnosisCalls"]
 
 PING_LANE: Final = "ping"
-FETCH: Final = 1
-FETCH_OF_3_9: Final = 17
+FETCH_OF_3_9: Final = {1: 17}  # API key and version
 MOST_TOPICS: Final = 500  # maximum number in one DescribeConfigs request
 
 
@@ -141,7 +140,7 @@ class DiagnosisCalls(
             return None
         values = min(of_brokers, key=lambda each: (int(each[topic.replicas]), int(each[topic.in_sync])))
         replicas, in_sync = int(values[topic.replicas]), int(values[topic.in_sync])
-        if in_sync > replicas and await self.limits_in_sync(api_timeout_ms):
+        if in_sync > replicas and await self.limits_in_sync(nodes, api_timeout_ms):
             in_sync = replicas
         refusal = await self._refusal(topic.created(values), nodes, api_timeout_ms)
         return UncreatedTopic(replicas, in_sync, await self.brokers_in_cluster(api_timeout_ms), refusal)
@@ -173,19 +172,17 @@ class DiagnosisCalls(
                 raise error_for(answer.error_code, f"check of topic {topic.name!r}", answer.error_message)
         return None
 
-    async def limits_in_sync(self, api_timeout_ms: int) -> bool:
-        """Return true if no partition needs more in-sync replicas than it has replicas. Raises KafkaError.
+    async def fence_by_group(self, nodes: Sequence[int], api_timeout_ms: int) -> bool:
+        """Return true if these brokers fence transactional offsets by group (KIP-447). Raises KafkaError."""
+        return await self._offered_by(nodes, FENCING_BY_GROUP, self._deadline(api_timeout_ms))
+
+    async def limits_in_sync(self, nodes: Sequence[int], api_timeout_ms: int) -> bool:
+        """Return true if no partition of these brokers needs more in-sync replicas than it has replicas.
 
         Kafka 3.9.1 and later accept writes with acks=all to one replica also with min.insync.replicas=2. Kafka 3.6.2
-        and earlier reject them. The version of Fetch tells the releases apart.
+        and earlier reject them. The version of Fetch tells the releases apart. Raises KafkaError.
         """
-        deadline_ms = self._deadline(api_timeout_ms)
-        await self.cluster.refresh([], deadline_ms)
-        for node in sorted(self.cluster.nodes):
-            offered = (await self.cluster.connection(node, deadline_ms)).versions
-            if offered.get(FETCH, (0, 0))[1] < FETCH_OF_3_9:
-                return False
-        return True
+        return await self._offered_by(nodes, FETCH_OF_3_9, self._deadline(api_timeout_ms))
 
     async def least_in_sync(
         self, topics: Sequence[str], api_timeout_ms: int

@@ -42,8 +42,8 @@ __all__ = [
 AWAY: Final = (KafkaTimeoutError, DisconnectedError)
 """Errors of brokers that cannot be reached, as opposed to a refusal."""
 
-QUICK: Final = ("topics", "groups", "transactions")
-SLOW: Final = ("brokers", "settings", "disks", "clock", "features", "rights", "coordinators", "records")
+QUICK: Final = ("brokers", "topics", "groups", "transactions")
+SLOW: Final = ("settings", "disks", "clock", "features", "rights", "coordinators", "records")
 MOST_PING_MS: Final = 5_000
 MOST_NAMED: Final = 3
 LEAST_PING_MS: Final = 1_000  # also when the time of the collection is up
@@ -158,7 +158,7 @@ class Collector:
                 "groups": self._consumer_groups,
                 "disks": lambda: self._disks(cluster),
                 "clock": self._clock,
-                "features": self._features,
+                "features": lambda: self._features(cluster),
                 "rights": self._rights,
             },
             wanted,
@@ -210,8 +210,11 @@ class Collector:
             "throttled": {node: at for node, at in answers.items() if not isinstance(at, KafkaError) and at > 0},
         }
 
+    def _answering(self, cluster: ClusterDescription) -> list[int]:
+        return [node.id for node in cluster.brokers if node.id not in self._silent]
+
     async def _disks(self, cluster: ClusterDescription) -> Mapping[str, Any]:
-        nodes = [node.id for node in cluster.brokers if node.id not in self._silent]
+        nodes = self._answering(cluster)
         calls = [self._ask(self._calls.describe_log_dirs, [node]) for node in nodes]
         dirs: list[LogDir] = []
         unknown = []
@@ -234,12 +237,14 @@ class Collector:
         unknown = [UnansweredQuestion("clock", reason, FailureKind.TOO_OLD)] if ahead_ms is None else []
         return {"clock_ahead_ms": ahead_ms, "unknown": unknown}
 
-    async def _features(self) -> Mapping[str, Any]:
-        fences = await self._calls.fences_by_group(api_timeout_ms=self._patience())
+    async def _features(self, cluster: ClusterDescription) -> Mapping[str, Any]:
+        answering = self._answering(cluster)
+        # One broker may be too old, and then the others do not count. That all are new enough, only all can tell.
+        otherwise = None if self._silent else True
         return {
             "features": await self._calls.features(api_timeout_ms=self._patience()),
-            "fences_by_group": fences,
-            "limits_in_sync": await self._calls.limits_in_sync(self._patience()),
+            "fences_by_group": await self._calls.fence_by_group(answering, self._patience()) and otherwise,
+            "limits_in_sync": await self._calls.limits_in_sync(answering, self._patience()) and otherwise,
         }
 
     async def _rights(self) -> Mapping[str, Any]:
@@ -261,7 +266,7 @@ class Collector:
         The request would create a missing internal topic. Find out instead if the brokers are able to create it.
         """
         topics: Mapping[str, TopicDescription] = found.get("topics", {})
-        answering = [node.id for node in cluster.brokers if node.id not in self._silent]
+        answering = self._answering(cluster)
         uncreated: dict[str, UncreatedTopic] = {}
         unknown = []
         for part, topic in COORDINATOR_TOPICS.items():
