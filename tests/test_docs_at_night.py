@@ -11,10 +11,19 @@ import pytest
 
 import fencepost
 from fencepost.cli.cluster.doctor import doctor
-from fencepost.cli.diagnosis.finding_text import as_value
+from fencepost.cli.diagnosis.finding_text import as_value, lines_of
 from fencepost.cli.main import main
 from fencepost.client.diagnosis.diagnosing import diagnose
-from fencepost.client.diagnosis.findings import CODES, PAGE, Finding, ObjectKind, Severity, exit_status, page_of
+from fencepost.client.diagnosis.findings import (
+    CODES,
+    OBSERVED,
+    PAGE,
+    Finding,
+    ObjectKind,
+    Severity,
+    exit_status,
+    page_of,
+)
 from fencepost.client.diagnosis.limits import Limits
 from tests.support.readme import ROOT
 from tests.support.tidy import PACKAGES, python_files
@@ -113,6 +122,15 @@ def test_the_statuses_and_limits_are_the_doctors() -> None:
     assert f"`--timeout` ({defaults['timeout']:g} s)" in TEXT
     assert Limits().open_ms == defaults["older_than"] * 1000
     assert Limits().stalled_ms == 60_000
+
+
+def test_the_time_of_the_first_look_is_not_told_as_the_beginning() -> None:
+    for code, label in (("FP502", "seen since"), ("FP403", "since")):
+        finding = Finding(code, ObjectKind.GROUP, "billing", "w", since_ms=0)
+        assert lines_of(finding, 5_000)[1] == f"  {label}: 1970-01-01T00:00:00Z (5 s)"
+    assert all(
+        f"[{code}](#{code.lower()})" in TEXT.partition("`seen since`")[2].partition("\n\n")[0] for code in OBSERVED
+    )
 
 
 @pytest.fixture(scope="module")

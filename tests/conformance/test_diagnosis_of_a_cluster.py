@@ -144,6 +144,10 @@ def test_a_node_that_stops(
             "none" in run(*found["FP201", SINGLE_REPLICA]["action"].partition("fencepost ")[2].split()).splitlines()[1]
         )
 
+        run("transactions", "find-hanging", "--topic", SINGLE_REPLICA, "--topic", ALL, "--older-than", "0", status=1)
+        assert "no hanging transactions in 2 partitions, " in run.error, "the others were looked at"
+        assert f"not looked at, because it has no leader (FP201): {SINGLE_REPLICA}-0" in run.error
+
         expected = {
             ("FP102", str(gone.node_id)),
             ("FP201", SINGLE_REPLICA),

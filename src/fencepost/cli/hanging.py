@@ -14,8 +14,10 @@ from fencepost.cli.ending import MOST_NAMED
 from fencepost.cli.names import topic_named
 from fencepost.cli.output import MOST_SECONDS, Json, Yes, confirmed, print_json, print_table, refuse
 from fencepost.client.admin.hanging import HangingTransaction
+from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.holding import partition_name, partition_words, undecided_of
+from fencepost.client.types import TopicPartition
 from fencepost.counted import counted_noun
 from fencepost.errors import KafkaError
 
@@ -88,21 +90,35 @@ def find_hanging(
         print_json([_facts(each) | ({done: each in ended} if abort or commit else {}) for each in hanging])
     else:
         sys.stdout.writelines(f"{done} {_facts(each)['partition']}\n" for each in ended)
-    if not hanging:
-        _say_none(there, older_than)
+    led = sum(at.leader >= 0 for described in there.values() for at in described.partitions.values())
+    if led and not hanging:
+        _say_none(led, older_than)
+    _refuse_unread(there)
     if len(ended) < len(hanging):
         why = "; --commit writes markers only for those that may be committed" if commit else ""
         refuse(f"transactions that hang{' still' if ended else ''}: {len(hanging) - len(ended)}{why}")
 
 
-def _say_none(there: Mapping[str, Any], older_than: float) -> None:
-    """Print on standard error that none was found in these topics."""
-    count = counted_noun(sum(len(described.partitions) for described in there.values()), "partition")
-    what = f"no hanging transactions in {count}, last written more than {older_than:g} s ago"
+def _say_none(led: int, older_than: float) -> None:
+    """Print on standard error that none was found in this number of partitions."""
+    what = f"no hanging transactions in {counted_noun(led, 'partition')}, last written more than {older_than:g} s ago"
     sys.stderr.write(f"fencepost: {what}\n")
 
 
-def _described(admin: Admin, topic: Sequence[str] | None) -> Mapping[str, Any]:
+def _refuse_unread(there: Mapping[str, TopicDescription]) -> None:
+    """Exit with status 1 if partitions have no leader, so that nobody knows their transactions."""
+    unread = [
+        TopicPartition(name, number)
+        for name, described in there.items()
+        for number, at in described.partitions.items()
+        if at.leader < 0
+    ]
+    if unread:
+        which = "it has" if len(unread) == 1 else "they have"
+        refuse(f"not looked at, because {which} no leader (FP201): {partition_words(unread, MOST_NAMED)}")
+
+
+def _described(admin: Admin, topic: Sequence[str] | None) -> Mapping[str, TopicDescription]:
     """Return these topics, or all. Exit with status 1 if one is missing, or none is visible."""
     names = topic or admin.list_topics(internal=True)
     there = admin.describe_topics(names)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from fencepost.client.diagnosis.findings import CODES, Finding, Severity, page_of
+from fencepost.client.diagnosis.findings import CODES, OBSERVED, Finding, Severity, page_of
 
 __all__ = ["WatchedState", "as_metrics", "as_value", "counted", "lines_of", "since_words"]
 
@@ -31,7 +31,8 @@ def lines_of(finding: Finding, now_ms: int) -> list[str]:
     """Return a finding as lines of text. The first line has the problem."""
     lines = [f"{finding.code} {finding.severity.value}: {finding.subject}: {finding.words}"]
     if finding.since_ms is not None:
-        lines.append(f"  since: {since_words(finding.since_ms, now_ms)}")
+        label = "seen since" if finding.code in OBSERVED else "since"
+        lines.append(f"  {label}: {since_words(finding.since_ms, now_ms)}")
     if finding.holds:
         lines.append(f"  holds back: {', '.join(finding.holds)}")
     if finding.action:

@@ -10,6 +10,7 @@ __all__ = [
     "CODES",
     "DAMAGED",
     "LEADERLESS",
+    "OBSERVED",
     "Code",
     "Finding",
     "ObjectKind",
@@ -22,6 +23,10 @@ __all__ = [
 PAGE: Final = "docs/at-night.md"
 LEADERLESS: Final = "FP201"
 DAMAGED: Final = "FP204"
+
+
+OBSERVED: Final = frozenset({"FP404", "FP501", "FP502", "FP504", "FP601"})
+"""Codes of states without a time of their own: `since_ms` is that of the first collection that showed the state."""
 
 
 class Severity(Enum):
@@ -101,7 +106,7 @@ class Finding(NamedTuple):
         kind: Kind of the object.
         name: The object's name or id.
         words: The problem, in one sentence without a full stop.
-        since_ms: Epoch ms since when it lasts, as far as known.
+        since_ms: Epoch ms since when it lasts, as far as known. A state of OBSERVED may be older.
         holds: The objects that it holds back.
         action: The next command or step.
     """
