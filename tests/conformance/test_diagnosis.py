@@ -224,6 +224,7 @@ def test_a_group_that_does_not_finish_its_rebalance(broker: BrokerUnderTest, doc
         assert ("FP501", group) not in doctor("--watch", "1")
         late.subscribe([topic])
         until(lambda: late.poll(100) is not None and admin.describe_group(group).state == "PreparingRebalance")
+        assert ("FP501", group) not in doctor("--watch", "0"), "one look cannot tell"
         found = doctor("--watch", "1")["FP501", group]
         assert found["words"] == "it stays in state PreparingRebalance"
         assert found["since_ms"] > 0

@@ -54,7 +54,7 @@ def doctor(
             min=0,
             max=MOST_SECONDS,
             help="If a group rebalances, a decision is not complete, or, with 60 or more, a member is behind: look "
-            "again after this time. A state that is still there is a finding.",
+            "again after this time. A state that is still there is a finding. 0: none of these is.",
         ),
     ] = 5.0,
     timeout: Annotated[
@@ -76,7 +76,9 @@ def doctor(
     settings = {**PATIENCE, **client_settings(bootstrap_servers, command_config)}
     settings["default.api.timeout.ms"] = str(round(timeout * 1000))
     watch_ms = round(watch * 1000)
-    limits = Limits(open_ms=round(older_than * 1000), ending_ms=watch_ms, rebalance_ms=watch_ms)
+    limits = Limits(open_ms=round(older_than * 1000))
+    if watch_ms > 0:  # one look cannot show that a state lasts
+        limits = replace(limits, ending_ms=watch_ms, rebalance_ms=watch_ms)
     with failures_reported(), warnings_suppressed(), Examiner(settings, DEFAULT_TOPIC, timeout) as examiner:
         try:
             snapshot = examiner.collect_twice(watch, step)

@@ -11,7 +11,7 @@ from fencepost.client.diagnosis.findings import Finding, ordered
 from fencepost.client.diagnosis.group_rules import REBALANCING, damage_findings, group_findings, phase_of
 from fencepost.client.diagnosis.holding import OPEN_STATES, held_back, partition_name
 from fencepost.client.diagnosis.limits import Limits
-from fencepost.client.diagnosis.transaction_rules import sink_findings, transaction_findings
+from fencepost.client.diagnosis.transaction_rules import sink_findings, transaction_findings, transaction_state
 from fencepost.errors import KafkaError
 
 __all__ = ["StateAges", "diagnose", "may_last"]
@@ -55,7 +55,7 @@ _PARTS = {"transaction": "transactions", "group": "groups", "progress": "groups"
 
 def _states(facts: Facts) -> list[tuple[str, ...]]:
     states: list[tuple[str, ...]] = [
-        ("transaction", name, each.state) for name, each in facts.described.items() if each.state in OPEN_STATES
+        transaction_state(each) for each in facts.described.values() if each.state in OPEN_STATES
     ]
     states += [("group", each.group_id, phase_of(each.state)) for each in facts.groups]
     states += [

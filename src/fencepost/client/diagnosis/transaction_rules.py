@@ -22,11 +22,16 @@ from fencepost.client.diagnosis.limits import Limits
 from fencepost.client.types import TopicPartition
 from fencepost.counted import counted_noun
 
-__all__ = ["sink_findings", "transaction_findings"]
+__all__ = ["sink_findings", "transaction_findings", "transaction_state"]
 
 MOST_NAMED: Final = 5
 
 Held = Mapping[TopicPartition, HeldBack]
+
+
+def transaction_state(transaction: TransactionDescription) -> tuple[str, ...]:
+    """Return the key of its state in `Facts.since`. The next transaction of the id has another one."""
+    return "transaction", transaction.transactional_id, transaction.state, str(transaction.start_time_ms)
 
 
 def transaction_findings(facts: Facts, held: Held, limits: Limits) -> Iterator[Finding]:
@@ -69,7 +74,7 @@ def _open(
     holds = tuple(f"{partition_name(each.partition)} ({counted_noun(each.behind, 'offset')})" for each in held)
     snapshot = f"fencepost transactions describe {name}"
     if not is_open(transaction):
-        decided_ms = facts.since.get(("transaction", name, transaction.state), facts.at_ms)
+        decided_ms = facts.since.get(transaction_state(transaction), facts.at_ms)
         if facts.at_ms - decided_ms >= limits.ending_ms:
             words = f"it is decided ({transaction.state}), and partitions still wait for its markers"
             yield Finding("FP404", ObjectKind.TRANSACTION, name, words, decided_ms, holds, snapshot)

@@ -459,6 +459,14 @@ def test_an_unknown_holder_is_not_said_to_hang(facts: Facts, cause: Cause) -> No
     assert ("FP401" in codes(facts)) == (cause is Cause.HANGING)
 
 
+def test_the_next_transaction_of_an_id_is_not_the_unfinished_one_before() -> None:
+    memory = StateAges()
+    before = held(described=transaction(age_ms=30_000, state="PrepareCommit"), at_ms=NOW_MS - 20_000)
+    memory.take(before)
+    assert "FP404" in codes(memory.take(replace(before, at_ms=NOW_MS)))
+    assert "FP404" not in codes(memory.take(held(described=transaction(age_ms=1_000, state="PrepareCommit"))))
+
+
 def test_the_first_open_transaction_holds_readers_back() -> None:
     both = held(
         producers={AT: [producer(8, 7), producer(7, 6)]},
