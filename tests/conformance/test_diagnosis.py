@@ -131,7 +131,7 @@ def test_an_open_transaction_and_the_group_that_waits_for_it(
         found = doctor("--older-than", "0")
         assert found["FP403", name]["holds"] == [f"{topic}-0 (1 offset)"]
         assert "its coordinator aborts it in " in found["FP403", name]["words"]
-        assert "wait for transaction " in found["FP505", group]["words"]
+        assert "waits for transaction " in found["FP505", group]["words"]
         assert found["FP502", group]["severity"] == "warning"
         (row,) = run.json("groups", "describe", group)["partitions"]
         assert row["waits_for"].startswith(f"transaction {name!r} (producer ")
