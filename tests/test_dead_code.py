@@ -28,7 +28,7 @@ CALLED_BY_OTHERS = {
     "pytest": "pytest_plugins",
     "http.server": (
         "daemon_threads block_on_close request_queue_size address_family handle_error service_actions version_string "
-        "do_GET do_POST log_message http_open https_open _create_connection"
+        "do_GET do_HEAD do_POST log_message http_open https_open _create_connection"
     ),
     "MkDocs' hooks": "on_config on_files on_page_markdown on_page_content on_post_page",
     "PySpark's listeners": "onQueryStarted onQueryProgress onQueryIdle onQueryTerminated",

@@ -35,6 +35,7 @@ BELOW: dict[str, frozenset[str]] = {
     "on_first_use": frozenset({"extras"}),
     "states": frozenset(),
     "values": frozenset(),
+    "counted": frozenset(),
     "foreign_settings": frozenset(),
     "tls": frozenset(),
     "properties": frozenset({"small_files"}),
@@ -70,6 +71,7 @@ BELOW: dict[str, frozenset[str]] = {
         {
             "arguments",
             "config",
+            "counted",
             "errors",
             "extras",
             "sasl_settings",
@@ -117,6 +119,7 @@ BELOW: dict[str, frozenset[str]] = {
             "errors",
             "extras",
             "common_config",
+            "counted",
             "process",
             "properties",
             "protocol",

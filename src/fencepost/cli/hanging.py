@@ -90,32 +90,28 @@ def find_hanging(
         print_json([_facts(each) | ({done: each in ended} if abort or commit else {}) for each in hanging])
     else:
         sys.stdout.writelines(f"{done} {_facts(each)['partition']}\n" for each in ended)
-    led = sum(at.leader >= 0 for described in there.values() for at in described.partitions.values())
-    if led and not hanging:
-        _say_none(led, older_than)
-    _refuse_unread(there)
-    if len(ended) < len(hanging):
-        why = "; --commit writes markers only for those that may be committed" if commit else ""
-        refuse(f"transactions that hang{' still' if ended else ''}: {len(hanging) - len(ended)}{why}")
+    why = "; --commit writes markers only for those that may be committed" if commit else ""
+    still_words = f"transactions that hang{' still' if ended else ''}: {len(hanging) - len(ended)}{why}"
+    _conclude(there, older_than, still_words if len(ended) < len(hanging) else "", is_none=not hanging)
 
 
-def _say_none(led: int, older_than: float) -> None:
-    """Print on standard error that none was found in this number of partitions."""
-    what = f"no hanging transactions in {counted_noun(led, 'partition')}, last written more than {older_than:g} s ago"
-    sys.stderr.write(f"fencepost: {what}\n")
+def _conclude(there: Mapping[str, TopicDescription], older_than: float, still: str, *, is_none: bool) -> None:
+    """Print that nothing hangs. Exit with status 1 if something does (`still`), or a partition was not looked at."""
+    leaders = _leaders(there)
+    unread = [partition for partition, leader in leaders.items() if leader < 0]
+    if is_none:
+        count = counted_noun(len(leaders) - len(unread), "partition")
+        words = f"no hanging transactions in {count}, last written more than {older_than:g} s ago"
+        sys.stderr.write(f"fencepost: {words}\n")
+    which = "it has" if len(unread) == 1 else "they have"
+    unknown = f"not looked at, because {which} no leader (FP201): {partition_words(unread, MOST_NAMED)}"
+    problems = [*([still] if still else []), *([unknown] if unread else [])]
+    if problems:
+        refuse("\n".join(problems))
 
 
-def _refuse_unread(there: Mapping[str, TopicDescription]) -> None:
-    """Exit with status 1 if partitions have no leader, so that nobody knows their transactions."""
-    unread = [
-        TopicPartition(name, number)
-        for name, described in there.items()
-        for number, at in described.partitions.items()
-        if at.leader < 0
-    ]
-    if unread:
-        which = "it has" if len(unread) == 1 else "they have"
-        refuse(f"not looked at, because {which} no leader (FP201): {partition_words(unread, MOST_NAMED)}")
+def _leaders(there: Mapping[str, TopicDescription]) -> dict[TopicPartition, int]:
+    return {TopicPartition(name, number): at.leader for name in there for number, at in there[name].partitions.items()}
 
 
 def _described(admin: Admin, topic: Sequence[str] | None) -> Mapping[str, TopicDescription]:

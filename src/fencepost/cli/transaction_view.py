@@ -139,11 +139,11 @@ class Session:
         """Return the known Spark sinks, and the error if some brokers have not answered."""
         found: set[str] = set()
         missing: ItemsFailedError | None = None
-        listed: Iterable[TransactionListing] = ()
+        listed: Iterable[TransactionListing]
         try:
             listed = self.link.io.run(self.link.admin.list_transactions(names.ANY_SINK))
         except UnsupportedVersionError:
-            pass  # before Kafka 3.0 only the decision topic knows them
+            listed = ()  # before Kafka 3.0 only the decision topic knows them
         except ItemsFailedError as error:
             missing, listed = error, chain.from_iterable(error.results.values())
         for transaction in listed:
