@@ -118,7 +118,7 @@ def test_a_plan_that_is_written_or_may_be_is_left(
         query.servers = servers
     writer = query.plan(4)
     message = query.message(writer, 4)
-    refused("1 open transactions that are not decided")
+    refused("open transactions that are not decided (1)")
     StreamWriter(writer._options, writer._columns).commit([message], 4)
     refused("batch 4 is in the output")
     assert query.output() == query.expected(4)

@@ -60,7 +60,7 @@ def test_what_may_be_written_or_is_unknown_is_refused(found: SinkFacts, words: s
 
 
 def test_open_transactions_are_not_decided_behind_the_back_of_a_running_query() -> None:
-    assert "2 open transactions that are not decided" in (refusal(begun(), facts(4), 2) or "")
+    assert "open transactions that are not decided (2)" in (refusal(begun(), facts(4), 2) or "")
 
 
 def test_earlier_batches_of_another_sink_do_not_matter() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from shlex import quote
 from typing import Final, NamedTuple
 
 from fencepost.client.admin.group_descriptions import GroupDescription
@@ -83,7 +84,7 @@ def damage_findings(facts: Facts) -> Iterator[Finding]:
         action = "see the broker's log and its disk"
         if stopped:
             skip = f"--to {after} --topic {partition.topic}:{partition.partition}"
-            action += f"; to skip them: fencepost groups reset-offsets {stopped[0]} {skip}"
+            action += f"; to skip them: fencepost groups reset-offsets {quote(stopped[0])} {skip}"
         holds = tuple(f"group {group}" for group in stopped[:MOST_NAMED])
         yield Finding(DAMAGED, ObjectKind.PARTITION, partition_name(partition), words, None, holds, action)
 
@@ -94,14 +95,14 @@ def _state(
     name, state = listing.group_id, listing.state
     since_ms = facts.since.get(("group", name, phase_of(state)), facts.at_ms)
     holds = (f"{_total(behind)} in {partition_words(behind, MOST_NAMED)}",) if behind else ()
-    snapshot = f"fencepost groups describe {name} --members"
+    snapshot = f"fencepost groups describe {quote(name)} --members"
     if state in REBALANCING and facts.at_ms - since_ms >= limits.rebalance_ms:
         late = _late(facts.members.get(name))
         words = f"it stays in state {state}" + (f"; it waits for {', '.join(late[:MOST_NAMED])}" if late else "")
         yield Finding("FP501", ObjectKind.GROUP, name, words, since_ms, holds, snapshot)
     if state == "Empty" and behind:
         words = f"it has no members and is {_total(behind)} behind"
-        action = f"start its consumers; if it is not used any more: fencepost groups delete {name}"
+        action = f"start its consumers; if it is not used any more: fencepost groups delete {quote(name)}"
         yield Finding(
             "FP502", ObjectKind.GROUP, name, words, since_ms if since_ms < facts.at_ms else None, holds, action
         )
@@ -122,7 +123,7 @@ def _members(
     facts: Facts, described: GroupDescription, behind: Mapping[TopicPartition, Lag], limits: Limits
 ) -> Iterator[Finding]:
     name = described.group_id
-    snapshot = f"fencepost groups describe {name} --members"
+    snapshot = f"fencepost groups describe {quote(name)} --members"
     owners = {partition: member for member in described.members for partition in member.assigned}
     unread = [partition for partition in behind if partition not in owners]
     if unread and owners:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Final
 
 from fencepost.client.admin.transactions import TransactionDescription
@@ -72,7 +73,7 @@ def _open(
     began_ms = transaction.start_time_ms if transaction.start_time_ms >= 0 else None
     age_ms = None if began_ms is None else max(facts.at_ms - began_ms, 0)
     holds = tuple(f"{partition_name(each.partition)} ({counted_noun(each.behind, 'offset')})" for each in held)
-    snapshot = f"fencepost transactions describe {name}"
+    snapshot = f"fencepost transactions describe {quote(name)}"
     if not is_open(transaction):
         decided_ms = facts.since.get(transaction_state(transaction), facts.at_ms)
         if facts.at_ms - decided_ms >= limits.ending_ms:
@@ -97,13 +98,13 @@ def sink_findings(facts: Facts, limits: Limits) -> Iterator[Finding]:
         if each.lost:
             count = counted_noun(len(each.lost), "lost transaction")
             words = f"{batch}: the rows of {count} are not in the topic"
-            action = f"fencepost spark decisions {each.sink}"
+            action = f"fencepost spark decisions {quote(each.sink)}"
             yield Finding("FP602", ObjectKind.SINK, each.sink, words, action=action)
         decided_ms = facts.since.get(("sink", each.sink, each.query, str(each.batch)), facts.at_ms)
         if each.open and facts.at_ms - decided_ms >= limits.ending_ms:
             are = "is" if len(each.open) == 1 else "are"
             words = f"{batch} is decided, and {len(each.open)} of its transactions {are} still open"
-            action = f"start the query, or if it is gone: fencepost transactions resolve {each.sink}"
+            action = f"start the query, or if it is gone: fencepost transactions resolve {quote(each.sink)}"
             holds = ("readers of committed records of its topic",)
             yield Finding("FP601", ObjectKind.SINK, each.sink, words, decided_ms, holds, action)
     if facts.sinks_refused is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 from fencepost.errors import ConfigurationError
@@ -146,13 +147,14 @@ def refusal(found: Checkpoint, facts: SinkFacts, undecided: int) -> str | None:
     if last is not None and last.batch_id >= number:
         return (
             f"sink {sink!r} has decided batch {last.batch_id}, so batch {number} is in the output. Start the query: "
-            f"it drops the rows of the batch and continues. If it does not, `fencepost spark repair {sink}` without "
-            "--replan restores the offsets with which the batch was written"
+            "it drops the rows of the batch and continues. If it does not, "
+            f"`fencepost spark repair {quote(sink)}` without --replan restores the offsets with which the batch was "
+            "written"
         )
     if undecided:
         return (
-            f"sink {sink!r} has {undecided} open transactions that are not decided: the query runs, or was "
-            f"killed within a batch. Stop the query, then `fencepost transactions resolve {sink}`, and repeat this"
+            f"sink {sink!r} has open transactions that are not decided ({undecided}): the query runs, or was killed "
+            f"within a batch. Stop the query, then `fencepost transactions resolve {quote(sink)}`, and repeat this"
         )
     if number == 0:  # Spark refuses a checkpoint that has a file in `offsets` or `state` before batch 0
         return (

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from shlex import quote
 from typing import Final
 
 from fencepost.errors import (
@@ -484,7 +485,7 @@ def _complete(sink: str, claim: Pair, decisions: Sequence[Decision], abilities: 
     lost_names = ", ".join(f"{end.transactional_id} ({end.pair}): {describe(code)}" for end, code in lost[:5])
     raise PreparedTransactionLostError(
         f"{len(lost)} of {len(winners)} transactions whose commit is decided cannot be committed: {lost_names}. "
-        f"`fencepost spark decisions {sink}` shows which, `fencepost spark forget` lets the query continue",
+        f"`fencepost spark decisions {quote(sink)}` shows which, `fencepost spark forget` lets the query continue",
         code=lost[0][1],
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from shlex import quote
 from typing import Final, NamedTuple
 
 from fencepost.client.admin.transactions import TransactionDescription
@@ -57,7 +58,7 @@ class ForeignTransactions(NamedTuple):
 
 def resolve(sink: str) -> str:
     """Return the command that finishes a sink."""
-    return f"`fencepost transactions resolve {sink}`"
+    return f"`fencepost transactions resolve {quote(sink)}`"
 
 
 async def open_on_topic(admin: ClusterCalls, topic: str, own: str) -> list[ForeignTransactions]:
