@@ -471,3 +471,20 @@ def test_a_node_that_hangs_in_the_middle(cluster: ApacheKafkaCluster) -> None:
         found = diagnose(examiner.collect(progress=stop))
         assert [each.name for each in found if each.code == "FP101"] == [str(hanging.node_id)]
         assert "transactions" in {each.name for each in found if each.code == "FP001"}
+
+
+def test_a_controller_that_hangs(cluster: ApacheKafkaCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others pass some questions on to it, and no other question may wait behind those."""
+    with fencepost.Admin(cluster.bootstrap_servers) as admin:
+        away = admin.describe_metadata_quorum().leader_id
+        named(admin, *(node.node_id for node in cluster.nodes))
+        pid = next(node.pid for node in cluster.nodes if node.node_id == away)
+        assert pid is not None
+        with standing_still(pid):
+            found = errors_of(cluster, capsys)
+        assert {name for code, name in found if code == "FP101"} == {str(away)}
+        unknown = {name: each["words"] for (code, name), each in found.items() if code == "FP001"}
+        assert set(unknown) <= {"groups", "transactions", "clock", "creation of __share_group_state"}
+        for part in ("groups", "transactions"):
+            assert unknown[part].startswith(f"{part} whose coordinator is broker {away}: not known")
+    cluster.wait_until_whole()

@@ -16,10 +16,10 @@ from fencepost.protocol.messages import alter_partition_reassignments as ar
 from fencepost.protocol.messages import describe_quorum as dq
 from fencepost.protocol.messages import list_partition_reassignments as lr
 
-__all__ = ["AdminPlacement", "PartitionReassignment", "Quorum", "QuorumReplica"]
+__all__ = ["CONTROLLER_LANE", "AdminPlacement", "PartitionReassignment", "Quorum", "QuorumReplica"]
 
 _METADATA: Final = "__cluster_metadata"
-_CONTROLLER_LANE: Final = "controller"
+CONTROLLER_LANE: Final = "controller"
 """For requests that the broker passes on to the controller. If that hangs, other requests must not wait for it."""
 
 
@@ -157,7 +157,7 @@ class AdminPlacement(AdminBase):
             (0, 2),
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=_quorum_code,
-            lane=_CONTROLLER_LANE,
+            lane=CONTROLLER_LANE,
         )
         code = _quorum_code(reply)
         if code != 0:

@@ -11,7 +11,7 @@ from fencepost.client.admin.group_descriptions import AdminGroupDescriptions
 from fencepost.client.admin.groups import AdminGroups
 from fencepost.client.admin.items import Outcomes
 from fencepost.client.admin.logs import AdminLogs
-from fencepost.client.admin.placement import AdminPlacement
+from fencepost.client.admin.placement import CONTROLLER_LANE, AdminPlacement
 from fencepost.client.admin.share_offsets import AdminShareOffsets
 from fencepost.client.admin.topics import CREATION_VERSIONS, NewTopic
 from fencepost.client.admin.transactions import FENCING_BY_GROUP, AdminTransactions
@@ -161,7 +161,7 @@ class DiagnosisCalls(
         request = self._creation([topic], deadline_ms, validate_only=True)
         # Any broker with KRaft asks the controller. With ZooKeeper only the controller itself answers the question.
         for node in nodes:
-            (answer,) = (await self._ask_once(node, request, CREATION_VERSIONS, deadline_ms)).topics
+            (answer,) = (await self._ask_once(node, request, CREATION_VERSIONS, deadline_ms, CONTROLLER_LANE)).topics
             if answer.error_code in (0, E.TOPIC_ALREADY_EXISTS):
                 return ""
             if answer.error_code in (E.POLICY_VIOLATION, E.INVALID_REPLICATION_FACTOR):
