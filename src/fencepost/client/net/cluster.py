@@ -508,7 +508,9 @@ class Cluster:
                 connection = await self.reach(target, deadline_ms, lane)
                 lowest, highest = versions(connection) if callable(versions) else versions
                 version = connection.version(message.API_KEY, lowest, highest)
-                left = self._attempt_ms(target, deadline_ms)
+                # Where any broker can answer, time must be left to ask another one.
+                share = 2 if isinstance(target, AnyNode) and len(self.nodes) > 1 else 1
+                left = (deadline_ms - self.runtime.now_ms()) // share
                 reply = await connection.request(attempted, version, timeout_ms=max(left, 0), server_ms=server_ms)
             except KafkaError as failure:
                 unknown = unknown or failure.may_have_taken_effect
@@ -524,11 +526,6 @@ class Cluster:
             return await self.until_answered(operation, ask, deadline_ms, target=target, api_key=message.API_KEY)
         except KafkaError as gave_up:
             raise with_unknown_outcome(gave_up, unknown) from gave_up.__cause__
-
-    def _attempt_ms(self, target: Target, deadline_ms: int) -> int:
-        """Return the time limit of an attempt. It leaves time to ask another broker where any can answer."""
-        left = deadline_ms - self.runtime.now_ms()
-        return left // 2 if isinstance(target, AnyNode) and len(self.nodes) > 1 else left
 
     async def until_answered(
         self,

@@ -467,21 +467,6 @@ def test_the_next_transaction_of_an_id_is_not_the_unfinished_one_before() -> Non
     assert "FP404" not in codes(memory.take(held(described=transaction(age_ms=1_000, state="PrepareCommit"))))
 
 
-def test_a_command_to_copy_takes_a_name_as_one_word() -> None:
-    """Clients choose the names, and a shell would run what follows a semicolon."""
-    name = "my group; reboot"
-    sick = replace(
-        held(described=transaction(name)),
-        groups=[GroupListing(name, "consumer", "Empty", "classic")],
-        committed={name: {AT: 4}},
-        damaged={AT: UnreadableRecords(4, 5, "the reason")},
-        sinks=[replace(SINK, sink=name, lost=("t-3",))],
-    )
-    actions = {each.code: each.action for each in diagnose(lasting(sick, 60_000))}
-    assert {code for code, action in actions.items() if f"'{name}'" in action} >= {"FP204", "FP403", "FP502", "FP602"}
-    assert [code for code, action in actions.items() if name in action.replace(f"'{name}'", "")] == []
-
-
 def test_the_first_open_transaction_holds_readers_back() -> None:
     both = held(
         producers={AT: [producer(8, 7), producer(7, 6)]},
