@@ -484,7 +484,8 @@ def test_a_controller_that_hangs(cluster: ApacheKafkaCluster, capsys: pytest.Cap
             found = errors_of(cluster, capsys)
         assert {name for code, name in found if code == "FP101"} == {str(away)}
         unknown = {name: each["words"] for (code, name), each in found.items() if code == "FP001"}
-        assert set(unknown) <= {"groups", "transactions", "clock", "creation of __share_group_state"}
+        assert set(unknown) <= {"groups", "transactions", "offsets", "clock", "creation of __share_group_state"}
+        assert unknown["offsets"].startswith("offsets of ")
         for part in ("groups", "transactions"):
             assert unknown[part].startswith(f"{part} whose coordinator is broker {away}: not known")
     cluster.wait_until_whole()

@@ -290,24 +290,26 @@ class Collector:
         if names is not None and not names:
             return {}
         topics = await self._calls.describe_topics(names, api_timeout_ms=self._patience())
-        led = [  # partitions without a responding leader cannot be queried
-            TopicPartition(name, number)
+        led = {  # partitions without a leader cannot be queried
+            TopicPartition(name, number): at.leader
             for name, topic in sorted(topics.items())
             for number, at in topic.partitions.items()
-            if at.leader >= 0 and at.leader not in self._silent
-        ]
-        wanted = self._partitions.of(led)
+            if at.leader >= 0
+        }
+        failed = {partition: self._silent[leader] for partition, leader in led.items() if leader in self._silent}
+        unasked = [unanswered_offsets(failed)] if failed else []
+        wanted = self._partitions.of([partition for partition in led if partition not in failed])
         if not wanted:
-            return {"topics": topics}
+            return {"topics": topics, "unknown": unasked}
         try:
             stable = await self._calls.offsets_at(LATEST, wanted, self._patience(), Isolation.READ_COMMITTED)
             # Requested after the stable offsets, so that an end is never before a last stable offset.
             high = await self._calls.offsets_at(LATEST, stable.done, self._patience())
         except KafkaError as error:
-            return {"topics": topics, "unknown": [unknown_of("offsets", error)]}
+            return {"topics": topics, "unknown": [*unasked, unknown_of("offsets", error)]}
         ends = {partition: Ends(stable.done[partition].offset, at.offset) for partition, at in high.done.items()}
         found = await self._producers(ends)
-        failed = {**stable.failed, **high.failed}
+        failed |= stable.failed | high.failed
         if failed:
             found["unknown"].append(unanswered_offsets(failed))
         return {"topics": topics, "ends": ends, **found}

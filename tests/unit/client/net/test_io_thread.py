@@ -102,6 +102,9 @@ class Slow:
     def close_warning(self) -> str:
         return ""
 
+    def metrics(self) -> dict[str, float]:
+        return {}
+
 
 def test_the_end_of_the_program_does_not_close_anew_what_is_being_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second close would only report that the first has not finished."""
