@@ -508,7 +508,7 @@ class Cluster:
                 connection = await self.reach(target, deadline_ms, lane)
                 lowest, highest = versions(connection) if callable(versions) else versions
                 version = connection.version(message.API_KEY, lowest, highest)
-                # Where any broker can answer, time must be left to ask another one.
+                # If any broker can answer, leave time to ask another one.
                 share = 2 if isinstance(target, AnyNode) and len(self.nodes) > 1 else 1
                 left = (deadline_ms - self.runtime.now_ms()) // share
                 reply = await connection.request(attempted, version, timeout_ms=max(left, 0), server_ms=server_ms)
