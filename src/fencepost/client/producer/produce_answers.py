@@ -69,8 +69,8 @@ class SenderActions(Protocol):
         """Replace a producer id that can no longer be used. Not called for a transactional producer."""
         ...
 
-    def fail_permanently(self, error: KafkaError) -> None:
-        """Stop the producer permanently with `error`."""
+    def fail_permanently(self, error: KafkaError, report: Callable[[], None] = lambda: None) -> None:
+        """Stop the producer permanently with `error`. `report` reports the batch that failed with it."""
         ...
 
 
@@ -165,10 +165,11 @@ class ProduceAnswers:
         """
         queue.in_flight.remove(batch)
         queue.given_up(batch)
-        self._reports.fail(batch, error)
         if step is Action.FATAL:
-            self._sending.fail_permanently(error)
-        elif step is Action.PROBE:
+            self._sending.fail_permanently(error, partial(self._reports.fail, batch, error))
+            return
+        self._reports.fail(batch, error)
+        if step is Action.PROBE:
             self._sending.replace_id()
         elif batch.maybe_appended and batch.sequence >= 0:
             self._sending.replace_epoch()
@@ -287,5 +288,4 @@ class ProduceAnswers:
             self._sending.replace_epoch()
             return
         queue.in_flight.remove(batch)
-        self._reports.fail(batch, loss)
-        self._sending.fail_permanently(loss)
+        self._sending.fail_permanently(loss, partial(self._reports.fail, batch, loss))

@@ -259,11 +259,14 @@ class Sender:
         if self.stopped is not None:
             return
         self.stopped = error
-        for queue in list(self._active.values()):
-            for batch in list(queue.in_flight):
-                batch.maybe_appended = True
-                self._answers.again(queue, batch, error)
-        self.fail_permanently(error)
+
+        def report_in_flight() -> None:
+            for queue in list(self._active.values()):
+                for batch in list(queue.in_flight):
+                    batch.maybe_appended = True
+                    self._answers.again(queue, batch, error)
+
+        self.fail_permanently(error, report_in_flight)
 
     def replace_epoch(self) -> None:
         """Take the next epoch as soon as every batch that may have been appended has a response."""
@@ -273,10 +276,15 @@ class Sender:
         """Take another producer id as soon as every batch that may have been appended has a response."""
         self._replace_epoch = self._replace_id = True
 
-    def fail_permanently(self, error: KafkaError) -> None:
+    def fail_permanently(self, error: KafkaError, report: Callable[[], None] = lambda: None) -> None:
         """Stop sending permanently. Later calls of the application raise `error`.
 
         A refused login is permanent for transactions only. Without them a later call tries again.
+
+        Args:
+            error: The reason.
+            report: Reports the batches in flight that fail with it. It is called when the application's calls are
+                refused, because these may follow a report at once, and before waiting batches fail.
         """
         self.fatal = error
         self._accumulator.refuse()
@@ -284,6 +292,7 @@ class Sender:
             self._login_again_ms = self._runtime.now_ms() + self._config.reconnect_backoff_max_ms
         if self.transactions is not None:
             self.transactions.batch_failed(error, False)
+        report()
         self.drop(error)
         self._accumulator.unhandled.log(self._runtime.now_ms())
 
@@ -307,13 +316,9 @@ class Sender:
         now_ms = self._runtime.now_ms()
         times = [at_ms for at_ms in (self._quiet_until_ms, self._login_again_ms) if at_ms]
         self._quiet_until_ms = 0
-        due_ms = self._accumulator.next_due_ms(self._config.linger_ms)
-        if due_ms is not None:
-            times.append(due_ms)
+        dues = (self._accumulator.next_due_ms(self._config.linger_ms), self._accumulator.unhandled.next_log_ms())
+        times += [due_ms for due_ms in dues if due_ms is not None]
         times += self._ready.deadlines()
-        log_ms = self._accumulator.unhandled.next_log_ms()
-        if log_ms is not None:
-            times.append(log_ms)
         for queue in self._active.values():
             if queue.pending:
                 times.append(queue.pending[0].deadline_ms)

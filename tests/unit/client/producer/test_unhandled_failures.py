@@ -17,6 +17,7 @@ from fencepost.errors import (
     BufferFullError,
     ClosedError,
     ConfigurationError,
+    DataLossError,
     FatalError,
     KafkaError,
     KafkaTimeoutError,
@@ -53,6 +54,28 @@ def test_flush_raises_what_nobody_looked_at_and_close_does_not_repeat_it(caplog:
     run(body)
     assert len(lines(caplog)) == 1
     assert "7 for topic 't'" in lines(caplog)[0]
+
+
+def test_a_report_of_a_loss_comes_when_sending_is_refused() -> None:
+    """An application may send the next record in the callback, or in a thread that has waited for this one."""
+    refusals: list[str] = []
+
+    async def body(world: World) -> None:
+        producer = world.producer()
+        await world.outcome(producer.append("t", b"v"))
+        world.broker.refuse_produce(45, times=2)
+
+        def send_the_next(*_: object) -> None:
+            try:
+                producer.append("t", b"x")
+            except DataLossError:
+                refusals.append("refused")
+
+        await world.outcome(producer.append("t", b"w", on_delivery=send_the_next))
+        await producer.close()
+
+    run(body)
+    assert refusals == ["refused"]
 
 
 def test_close_raises_it_when_nobody_flushed() -> None:
