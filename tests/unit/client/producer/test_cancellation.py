@@ -10,6 +10,7 @@ import pytest
 
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.transaction_block import TransactionBlock
+from fencepost.client.producer.transaction_states import ProducerTxnState
 from fencepost.client.types import TopicPartition
 from fencepost.errors import TransactionAbortableError, TransactionCommitFailedError, TransactionCommittedError
 from fencepost.protocol.messages.end_txn import EndTxnResponse
@@ -200,7 +201,10 @@ def test_a_cancellation_gets_through_the_transaction_block() -> None:
 
         await producer.abort_transaction()
         cut = await cancelled_after(steps, block())
+        assert cut or True in coordinator.ended.values(), "a block that was not cancelled has committed"
         producer.begin_transaction()
+        assert producer.transactions is not None
+        assert producer.transactions.state is ProducerTxnState.IN_TRANSACTION
         return cut
 
     try_each_step(body)
