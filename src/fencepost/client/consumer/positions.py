@@ -339,6 +339,7 @@ class Positions:
                 partition = TopicPartition(topic.topic, end.partition)
                 if self._reading.unchanged(partition, versions):
                     refused = self._judge(partition, end) or refused
+        self._arrived.set()  # another leader may not answer for long
         if refused is not None:
             raise refused
 
