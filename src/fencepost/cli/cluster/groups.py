@@ -47,7 +47,6 @@ from fencepost.client.diagnosis.holding import held_back
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.types import TopicPartition
 from fencepost.counted import counted_noun
-from fencepost.errors import KafkaError
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 
 __all__ = ["groups"]
@@ -189,15 +188,15 @@ def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> ClusterSnap
     bounds = CollectionLimits(read=MOST_READ, topic_names=topics, group_names=frozenset([facts["group"]]))
     with Examiner({**PATIENCE, **settings}, DEFAULT_TOPIC, LOOK_S, bounds) as examiner:
         snapshot = examiner.collect((*QUICK, "records"))
-    held, committed = held_back(snapshot), snapshot.committed.get(facts["group"], {})
-    lags = {} if isinstance(committed, KafkaError) else lags_of(snapshot, held, committed)
-    for row in facts["partitions"]:
-        partition = TopicPartition(row["topic"], row["partition"])
-        ends, lag, at = snapshot.ends.get(partition), lags.get(partition), row.get("committed")
+    rows = {TopicPartition(row["topic"], row["partition"]): row for row in facts["partitions"]}
+    committed = {partition: row["committed"] for partition, row in rows.items() if row.get("committed") is not None}
+    lags = lags_of(snapshot, held_back(snapshot), committed)
+    for partition, row in rows.items():
+        ends, lag = snapshot.ends.get(partition), lags.get(partition)
         if ends is not None:
             row["end"] = ends.end
-        if ends is not None and at is not None:
-            row["lag"] = max(ends.end - at, 0)
+        if lag is not None:
+            row["lag"] = lag.total
         held_by = None if lag is None or lag.total == 0 else lag.held
         row["waits_for"] = None if held_by is None else held_by.words
     return snapshot
