@@ -103,9 +103,10 @@ def _conclude(there: Mapping[str, TopicDescription], older_than: float, still: s
         count = counted_noun(len(leaders) - len(unread), "partition")
         words = f"no hanging transactions in {count}, last written more than {older_than:g} s ago"
         sys.stderr.write(f"fencepost: {words}\n")
-    which = "it has" if len(unread) == 1 else "they have"
-    unknown = f"not looked at, because {which} no leader (FP201): {partition_words(unread, MOST_NAMED)}"
-    problems = [*([still] if still else []), *([unknown] if unread else [])]
+    problems = [still] if still else []
+    if unread:
+        which = "it has" if len(unread) == 1 else "they have"
+        problems.append(f"not looked at, because {which} no leader (FP201): {partition_words(unread, MOST_NAMED)}")
     if problems:
         refuse("\n".join(problems))
 

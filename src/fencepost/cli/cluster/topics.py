@@ -105,7 +105,7 @@ def describe(
     if missing:
         refuse(f"there is no topic {', '.join(map(repr, missing))}")
     if offsets.failed:
-        refuse_incomplete([unanswered_finding(unanswered_offsets(offsets.failed))], "description")
+        refuse_incomplete(map(unanswered_finding, unanswered_offsets(offsets.failed)), "description")
 
 
 class _Offsets:

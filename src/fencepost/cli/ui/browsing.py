@@ -130,9 +130,8 @@ class Browser:
                 if clock() > until:
                     is_whole = False
                     break
-        for error in unread.values():
-            if not searches:
-                raise error
+        if unread and not searches:
+            raise next(iter(unread.values()))
         flaws += [f"Partition {at.partition} is not read: {error}" for at, error in unread.items()]
         found, marks = page_of(searches)
         return {

@@ -410,8 +410,6 @@ class AdminTopics(AdminBase):
         """
         requested = {TopicPartition(*partition): timestamp for partition, timestamp in wanted.items()}
         outcomes = await self._offsets(requested, isolation, self._deadline(api_timeout_ms))
-        if outcomes.failed and not outcomes.done:
-            outcomes.only()
         return outcomes.results("ListOffsets")
 
     async def _offsets(

@@ -172,7 +172,7 @@ class DiagnosisCalls(
                 raise error_for(answer.error_code, f"check of topic {topic.name!r}", answer.error_message)
         return None
 
-    async def fence_by_group(self, nodes: Sequence[int], api_timeout_ms: int) -> bool:
+    async def these_fence_by_group(self, nodes: Sequence[int], api_timeout_ms: int) -> bool:
         """Return true if these brokers fence transactional offsets by group (KIP-447). Raises KafkaError."""
         return await self._offered_by(nodes, FENCING_BY_GROUP, self._deadline(api_timeout_ms))
 

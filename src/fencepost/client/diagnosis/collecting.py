@@ -239,12 +239,12 @@ class Collector:
 
     async def _features(self, cluster: ClusterDescription) -> Mapping[str, Any]:
         answering = self._answering(cluster)
-        # One broker may be too old, and then the others do not count. That all are new enough, only all can tell.
-        otherwise = None if self._silent else True
+        # One old broker decides the answer. A silent one may be old, so without another old one it is not known.
+        all_new = None if self._silent else True
         return {
             "features": await self._calls.features(api_timeout_ms=self._patience()),
-            "fences_by_group": await self._calls.fence_by_group(answering, self._patience()) and otherwise,
-            "limits_in_sync": await self._calls.limits_in_sync(answering, self._patience()) and otherwise,
+            "fences_by_group": await self._calls.these_fence_by_group(answering, self._patience()) and all_new,
+            "limits_in_sync": await self._calls.limits_in_sync(answering, self._patience()) and all_new,
         }
 
     async def _rights(self) -> Mapping[str, Any]:
@@ -297,21 +297,18 @@ class Collector:
             if at.leader >= 0
         }
         failed = {partition: self._silent[leader] for partition, leader in led.items() if leader in self._silent}
-        unasked = [unanswered_offsets(failed)] if failed else []
         wanted = self._partitions.of([partition for partition in led if partition not in failed])
         if not wanted:
-            return {"topics": topics, "unknown": unasked}
+            return {"topics": topics, "unknown": unanswered_offsets(failed)}
         try:
             stable = await self._calls.offsets_at(LATEST, wanted, self._patience(), Isolation.READ_COMMITTED)
             # Requested after the stable offsets, so that an end is never before a last stable offset.
             high = await self._calls.offsets_at(LATEST, stable.done, self._patience())
         except KafkaError as error:
-            return {"topics": topics, "unknown": [*unasked, unknown_of("offsets", error)]}
+            return {"topics": topics, "unknown": [*unanswered_offsets(failed), unknown_of("offsets", error)]}
         ends = {partition: Ends(stable.done[partition].offset, at.offset) for partition, at in high.done.items()}
         found = await self._producers(ends)
-        failed |= stable.failed | high.failed
-        if failed:
-            found["unknown"].append(unanswered_offsets(failed))
+        found["unknown"] += unanswered_offsets(failed | stable.failed | high.failed)
         return {"topics": topics, "ends": ends, **found}
 
     async def _producers(self, ends: Mapping[TopicPartition, Ends]) -> dict[str, Any]:
@@ -491,10 +488,10 @@ def checked(answer: T | Exception) -> T | KafkaError:
     return answer
 
 
-def unanswered_offsets(failed: Mapping[TopicPartition, KafkaError]) -> UnansweredQuestion:
-    """Return the question about the offsets of partitions whose leaders do not answer."""
-    reason = next(iter(failed.values()))
-    return unknown_of("offsets", reason, f" of {partition_words(sorted(failed), MOST_NAMED)}")
+def unanswered_offsets(failed: Mapping[TopicPartition, KafkaError]) -> list[UnansweredQuestion]:
+    """Return the question about the offsets of partitions whose leaders do not answer; [] if there are none."""
+    which = f" of {partition_words(sorted(failed), MOST_NAMED)}"
+    return [unknown_of("offsets", reason, which) for reason in list(failed.values())[:1]]
 
 
 def unanswered_lists(part: str, failed: Mapping[int, KafkaError]) -> list[UnansweredQuestion]:

@@ -23,8 +23,6 @@ __all__ = [
 PAGE: Final = "docs/at-night.md"
 LEADERLESS: Final = "FP201"
 DAMAGED: Final = "FP204"
-
-
 OBSERVED: Final = frozenset({"FP404", "FP501", "FP502", "FP504", "FP601"})
 """Codes of states without a time of their own: `since_ms` is that of the first collection that showed the state."""
 

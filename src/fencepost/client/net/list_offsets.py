@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, NamedTuple, Self
 from fencepost.arguments import MAX_INT64, Between, brief_repr
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.tasks import gather
+from fencepost.client.net.tasks import first_error, gather
 from fencepost.client.net.topology import KnownTopic
 from fencepost.client.types import Isolation, OffsetAt, OffsetSpec, TopicPartition
 from fencepost.errors import ConfigurationError, KafkaError, ProtocolError, RetriableError, error_for
@@ -84,7 +84,7 @@ async def list_offsets(
     while search.missing:
         trouble = await search.ask()
         if search.failed:
-            raise search.failed.pop(next(iter(search.failed)))  # pop: else the error would refer to itself
+            raise search.first_failure()
         await search.pause_after(trouble, attempt)
         attempt += 1
     return search.found
@@ -95,7 +95,7 @@ async def offset_outcomes(
 ) -> tuple[dict[TopicPartition, OffsetAt], dict[TopicPartition, KafkaError]]:
     """Return the offsets like `list_offsets`, and the errors of the partitions that have none.
 
-    Raises KafkaError if all partitions fail for one reason.
+    Raises KafkaError, the first one, if no partition has an offset.
     """
     now_ms = cluster.runtime.now_ms()
     several = len({partition.topic for partition in wanted}) > 1
@@ -106,11 +106,11 @@ async def offset_outcomes(
         try:
             await search.pause_after(await search.ask(), attempt)
         except KafkaError as failure:
-            if not search.found and not search.failed:
-                raise
             search.failed |= dict.fromkeys(search.missing, failure)
             break
         attempt += 1
+    if search.failed and not search.found:
+        raise search.first_failure()
     return search.found, search.failed
 
 
@@ -145,9 +145,9 @@ async def each_leader(
     by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
     for partition in partitions:
         by_leader[cluster.leader(*partition)].append(partition)
-    for result in await gather(cluster.runtime, [ask(together) for together in by_leader.values()]):
-        if isinstance(result, Exception):
-            raise result
+    failure = first_error(await gather(cluster.runtime, [ask(together) for together in by_leader.values()]))
+    if failure is not None:
+        raise failure
 
 
 _LastingError = tuple[str, KafkaError]  # the failed request and the reason
@@ -199,6 +199,10 @@ class _OffsetSearch:
         operation, error = trouble or _left_out(self.missing)
         await self._cluster.pause_after(error, attempt, self._deadline_ms, operation)
         await self._cluster.refresh_quietly({partition.topic for partition in self.missing}, self._deadline_ms)
+
+    def first_failure(self) -> KafkaError:
+        """Remove and return the first error. An error that stayed would refer to itself when it is raised."""
+        return self.failed.pop(next(iter(self.failed)))
 
     async def _by_leader(self) -> tuple[dict[int, dict[TopicPartition, int]], _LastingError | None]:
         trouble: _LastingError | None = None
