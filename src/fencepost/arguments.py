@@ -118,9 +118,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def presented_as(function: Callable[..., Any], call: Callable[P, R]) -> Callable[P, R]:
-    """Return `call` with the name and the description of `function`, and as an async function if that is one.
+    """Return `call` with the name and the description of `function`. If `function` is async, the result is async, too.
 
-    A call of an async function does nothing before it is awaited, so another thread may make it for the event loop.
+    An async function does nothing before its call is awaited. So a thread outside the event loop may make the call, and
+    give it to the loop.
     """
     if not inspect.iscoroutinefunction(function):
         return functools.update_wrapper(call, function)

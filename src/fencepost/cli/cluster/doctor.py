@@ -54,7 +54,8 @@ def doctor(
             min=0,
             max=MOST_SECONDS,
             help="If a group rebalances, a decision is not complete, or, with 60 or more, a member is behind: look "
-            "again after this time. A state that is still there is a finding. 0: none of these is.",
+            "again after this time. A state that is still there is a finding. 0: do not look again, and report none of "
+            "these.",
         ),
     ] = 5.0,
     timeout: Annotated[
