@@ -60,6 +60,8 @@ from fencepost.protocol.transactions import FIRST_ENLISTING_PRODUCE, LAST_EPOCH
 log = logging.getLogger("fencepost.client.producer")
 
 REQUEST_BYTES: Final = 4 * 1024 * 1024  # bytes of batches in one request, across partitions
+_ANSWER_MS: Final = 1_000
+"""A broker waits that much less for its replicas than this client waits for the broker, so that its answer arrives."""
 
 
 class Sender:
@@ -499,9 +501,9 @@ class Sender:
             taken.append((queue, batch))
             topic_id = self._cluster.topics[queue.topic].topic_id
             partitions.append(ProducePartition(queue.topic, topic_id, queue.partition, batch.data))
-        request = ProduceRequest(
-            self._config.transactional_id, self._config.required_acks, self._config.request_timeout_ms, partitions
-        )
+        most_ms = self._config.request_timeout_ms
+        held_ms = most_ms - min(_ANSWER_MS, most_ms // 2)
+        request = ProduceRequest(self._config.transactional_id, self._config.required_acks, held_ms, partitions)
         self.metrics.request_sent(size, len(taken), sum(batch.count for _, batch in taken))
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         if self.transactions is not None:
@@ -522,13 +524,10 @@ class Sender:
         taken: Sequence[tuple[PartitionQueue, Batch]],
     ) -> None:
         answered = request.acks != 0
-        timeout_ms = self._config.request_timeout_ms
         begun_ms = self._runtime.now_ms()
         try:
             body = encode_request(request, version)
-            reply = await connection.exchange(
-                retry.PRODUCE, version, body, timeout_ms=2 * timeout_ms, server_ms=timeout_ms / 2, answered=answered
-            )
+            reply = await connection.exchange(retry.PRODUCE, version, body, timeout_ms=math.inf, answered=answered)
             self.metrics.request_done(self._runtime.now_ms() - begun_ms)
             response = decode_response(reply, version) if answered else ProduceResponse()
             connection.throttle(response.throttle_ms)

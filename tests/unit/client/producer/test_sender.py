@@ -437,6 +437,23 @@ def test_an_unanswered_batch_ends_and_its_epoch_with_it(epoch: int, then: tuple[
     assert run(body).batches[-1] == then
 
 
+@pytest.mark.parametrize(("timeout_ms", "held_ms"), [(30_000, 29_000), (1_000, 500), (1, 1)])
+def test_a_silent_leader_holds_up_a_batch_for_the_request_timeout(timeout_ms: int, held_ms: int) -> None:
+    """As in Java. A longer wait would hold up the partition after another node has become its leader."""
+
+    async def body(world: World) -> None:
+        producer = world.producer(request_timeout_ms=timeout_ms)
+        assert (await world.outcome(producer.append("t", b"u"))).offset == 0
+        world.broker.scripts[0] += [lambda _, __: None]
+        begun_ms = world.runtime.now_ms()
+        assert (await world.outcome(producer.append("t", b"v"))).offset == 1
+        assert timeout_ms <= world.runtime.now_ms() - begun_ms < timeout_ms + 500
+        await producer.close()
+
+    asked = run(body).asked(0)
+    assert [request.timeout_ms for request in asked] == [held_ms] * 3
+
+
 def test_acks_0_does_not_wait_for_answers() -> None:
     broker = ScriptedBroker()
     broker.scripts[0] += [lambda _, __: None]
