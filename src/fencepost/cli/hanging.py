@@ -76,15 +76,15 @@ def find_hanging(
     if abort and commit:
         refuse("--abort and --commit exclude each other", status=2)
     with connected(bootstrap_servers, command_config) as admin:
-        there = _described(admin, topic)
-        hanging = _found(admin, there, older_than)
+        described = _described(admin, topic)
+        hanging = _found(admin, described, older_than)
         if hanging and not as_json:
             print_table([_HEAD, *map(_row, hanging)])
         done = "committed" if commit else "aborted"
         wanted = [each for each in hanging if abort or (commit and each.may_be_committed)]
         if wanted:
             _agree(admin, wanted, commit=commit, even_if_committed=even_if_committed, yes=yes)
-        still = _found(admin, there, older_than) if wanted else []  # the question may have been open for a while
+        still = _found(admin, described, older_than) if wanted else []  # the question may have been open for a while
         ended = [each for each in wanted if _ended(admin, each, still, commit=commit)]
     if as_json:
         print_json([_facts(each) | ({done: each in ended} if abort or commit else {}) for each in hanging])
@@ -92,7 +92,7 @@ def find_hanging(
         sys.stdout.writelines(f"{done} {_facts(each)['partition']}\n" for each in ended)
     why = "; --commit writes markers only for those that may be committed" if commit else ""
     still_words = f"transactions that hang{' still' if ended else ''}: {len(hanging) - len(ended)}{why}"
-    _conclude(there, older_than, still_words if len(ended) < len(hanging) else "", is_none=not hanging)
+    _conclude(described, older_than, still_words if len(ended) < len(hanging) else "", is_none=not hanging)
 
 
 def _conclude(there: Mapping[str, TopicDescription], older_than: float, still: str, *, is_none: bool) -> None:

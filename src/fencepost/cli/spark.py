@@ -169,29 +169,29 @@ def repair(
                 session, plan_replan(session.sink_link, sink, checkpoint), dry_run=dry_run, yes=yes, as_json=as_json
             )
             return
-        found = repair_of(session.sink_link, sink, checkpoint)
+        plan = repair_of(session.sink_link, sink, checkpoint)
         if as_json:
             changes = [
-                {"file": str(change.path), "was": change.was, "becomes": change.becomes} for change in found.changes
+                {"file": str(change.path), "was": change.was, "becomes": change.becomes} for change in plan.changes
             ]
             print_json(
-                {"sink": sink, "query": found.decision.query_id, "batch": found.decision.batch_id, "changes": changes}
+                {"sink": sink, "query": plan.decision.query_id, "batch": plan.decision.batch_id, "changes": changes}
             )
         else:
-            _print(found.decision, states_of(session.sink_link, found.decision))
-            for change in found.changes:
+            _print(plan.decision, states_of(session.sink_link, plan.decision))
+            for change in plan.changes:
                 sys.stdout.write(f"{change.path}: {_present(change)}; is to end at {_sources(change.becomes)}\n")
-        if not found.changes:
+        if not plan.changes:
             sys.stderr.write("the checkpoint matches the decision: nothing to repair\n")
             return
         if dry_run:
             sys.stderr.write(DRY_RUN)
             return
         confirmed(
-            f"Write {counted_noun(len(found.changes), 'file')} in {found.folder}? (The query must not run.)", yes=yes
+            f"Write {counted_noun(len(plan.changes), 'file')} in {plan.folder}? (The query must not run.)", yes=yes
         )
-        found.carry_out()
-    sys.stderr.write(f"{counted_noun(len(found.changes), 'file')} written\n")
+        plan.carry_out()
+    sys.stderr.write(f"{counted_noun(len(plan.changes), 'file')} written\n")
 
 
 def _present(change: Change) -> str:

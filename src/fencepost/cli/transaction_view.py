@@ -137,7 +137,7 @@ class Session:
 
     def _known_sinks(self) -> tuple[list[str], ItemsFailedError | None]:
         """Return the known Spark sinks, and the error if some brokers have not answered."""
-        found: set[str] = set()
+        sinks: set[str] = set()
         missing: ItemsFailedError | None = None
         listed: Iterable[TransactionListing]
         try:
@@ -149,12 +149,12 @@ class Session:
         for transaction in listed:
             name = names.parse(transaction.transactional_id)
             if name is not None:
-                found.add(name.sink)
+                sinks.add(name.sink)
         store = DecisionStore(self.link.admin, self._topic)
         deadline_ms = self.link.admin.cluster.runtime.now_ms() + int(PATIENCE_MS)
         if self.link.io.run(store.is_there(deadline_ms)):  # reading must not create the topic
-            found.update(self.link.io.run(store.sinks(deadline_ms)))
-        return sorted(found), missing
+            sinks.update(self.link.io.run(store.sinks(deadline_ms)))
+        return sorted(sinks), missing
 
     def check_sink(self, sink: str) -> None:
         """Raise ConfigurationError if the sink does not exist; the message lists all sinks. Raises KafkaError."""

@@ -68,9 +68,9 @@ class FileCorruption:
         """Damage the files by chance before the broker's next start. `killed`: the last stop was not a power loss."""
         before, self._acknowledged = self._acknowledged, sum(write.acknowledged for write in self._sent())
         refused, self._refused = self._refused, self._disk.not_overwritten[RECOVERY_POINTS]
-        found = self._disk.tree(DIRECTORY)
+        files = self._disk.tree(DIRECTORY)
         if killed and (not self._backup or self._chance.random() < BACKED_UP):
-            self._backup = found
+            self._backup = files
         # In these cases the recovery point may be outdated, or no record was acknowledged since the last start.
         if not killed or self._acknowledged == before or self._refused != refused:
             return
@@ -79,10 +79,10 @@ class FileCorruption:
             self._disk.put_tree(DIRECTORY, self._backup)
             self._acknowledged_at_damage = self._acknowledged
         elif self._chance.random() < self._flip:
-            paths = sorted(path for path, data in found.items() if data)
+            paths = sorted(path for path, data in files.items() if data)
             path = self._chance.choice([path for path in paths if path.endswith(".log")] or paths)
-            position, bit = self._chance.randrange(len(found[path])), self._chance.randrange(8)
-            self._corrupted("files damaged", f"{path}: bit {bit} of byte {position} of {len(found[path])} flips")
+            position, bit = self._chance.randrange(len(files[path])), self._chance.randrange(8)
+            self._corrupted("files damaged", f"{path}: bit {bit} of byte {position} of {len(files[path])} flips")
             self._disk.flip_bit(path, position, bit)
             self._acknowledged_at_damage = self._acknowledged
 

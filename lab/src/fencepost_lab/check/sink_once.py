@@ -45,7 +45,7 @@ def _of_batch(batch: BatchRecord, output: Counter[str], may_miss: bool) -> list[
 
 
 def _decisions(history: SinkHistory) -> list[Anomaly]:
-    found = []
+    decisions = []
     winners: dict[tuple[str, int], tuple[tuple[str, int, int], ...]] = {}
     last: dict[tuple[str, str], int] = {}
     for decision in history.decisions:
@@ -53,18 +53,18 @@ def _decisions(history: SinkHistory) -> list[Anomaly]:
             continue  # complete, and recorded as such
         known = winners.setdefault((decision.query, decision.number), decision.winners)
         if set(known) != set(decision.winners):
-            found.append(
+            decisions.append(
                 Anomaly(
                     "sink_decision", f"batch {decision.number} of {decision.query}: {known}, then {decision.winners}"
                 )
             )
         before = last.get((decision.reader, decision.query), -1)
         if decision.number < before:
-            found.append(
+            decisions.append(
                 Anomaly(
                     "sink_decision",
                     f"{decision.reader} read batch {decision.number} of {decision.query} after {before}",
                 )
             )
         last[decision.reader, decision.query] = decision.number
-    return found
+    return decisions

@@ -416,19 +416,19 @@ class World:
         history = self.history
         history.sessions = self.sessions.operations
         history.reads += [read for read in self._partial if read.reader in complete]
-        found = check_all(history) if history.reads else []
+        anomalies = check_all(history) if history.reads else []
         incomplete = [read for read in self._partial if read.reader not in complete]
         seen = Summary(history.transactions, history.sent, incomplete)
-        found += [anomaly for check in WHILE_READING for anomaly in check(History(seen.operations()))]
+        anomalies += [anomaly for check in WHILE_READING for anomaly in check(History(seen.operations()))]
         if self.copiers:
             source = [read.value for read in history.reads if read.topic == INPUT]
-            found += copied_once(source, (read for read in history.reads if read.topic == OUTPUT), COPIES_OF)
+            anomalies += copied_once(source, (read for read in history.reads if read.topic == OUTPUT), COPIES_OF)
         log = [read for read in history.reads if read.reader == JUDGES[0]]
         for readers in self.readers:
-            found += judge_readers(readers.all_lives, log, compacted=self.options.compacted)
+            anomalies += judge_readers(readers.all_lives, log, compacted=self.options.compacted)
         for senders in self.senders:
-            found += judge_senders(senders.all_lives, log)
-        for anomaly in found:
+            anomalies += judge_senders(senders.all_lives, log)
+        for anomaly in anomalies:
             self.found(anomaly.check, anomaly.detail)
 
     async def _read(self) -> None:

@@ -68,7 +68,7 @@ def bench(
             raise typer.BadParameter(f"{name!r} is not one of {', '.join(MEASURES)}", param_hint="NAMES")
     if not has_peer():
         _print(f"{PEER} is not installed, so there is nothing to compare with: pip install {PEER}")
-    found: dict[str, Contest] = {}
+    contests: dict[str, Contest] = {}
     with failures_reported(), stopped_by_signals() as stopped, _served(start, bootstrap_servers) as servers:
         access = _access(servers, command_config)
         try:
@@ -78,14 +78,14 @@ def bench(
                     _print(f"{title} ...")
                     step(title)
                     load = Load(access, each, partitions, compression, varied=compression != "none")
-                    found[title] = MEASURES[name](load, records, rounds)
+                    contests[title] = MEASURES[name](load, records, rounds)
                     if not as_json:
-                        print(f"{title}\n{found[title].report()}", flush=True)
+                        print(f"{title}\n{contests[title].report()}", flush=True)
         except KeyboardInterrupt:
             _print("stopped")
     if as_json:
-        print_json([{"name": title, **contest.as_dict()} for title, contest in found.items()])
-    busiest = max((contest.busy for contest in found.values()), default=0.0)
+        print_json([{"name": title, **contest.as_dict()} for title, contest in contests.items()])
+    busiest = max((contest.busy for contest in contests.values()), default=0.0)
     if busiest > BUSY:
         _print(f"others took up to {busiest:.0%} of this machine: believe the ratios, not the figures")
     if stopped.by is not None:

@@ -51,7 +51,7 @@ class DemoVerdict:
 
 def judge(values: Iterable[bytes | None], expected: Expected, in_doubt: list[str]) -> DemoVerdict:
     """Compare the output's values with the expected ones."""
-    seen: Counter[int] = Counter()
+    times_by_flight: Counter[int] = Counter()
     counts: Counter[tuple[str, str]] = Counter()
     unknown = 0
     for value in values:
@@ -60,15 +60,15 @@ def judge(values: Iterable[bytes | None], expected: Expected, in_doubt: list[str
         if not 0 <= flight_id < expected.flights:
             unknown += 1
             continue
-        seen[flight_id] += 1
+        times_by_flight[flight_id] += 1
         counts[row["carrier"], row["delay_class"]] += 1
     keys = counts.keys() | expected.by_carrier_and_class.keys()
     pairs = {key: (counts[key], expected.by_carrier_and_class.get(key, 0)) for key in keys}
     return DemoVerdict(
-        records=sum(seen.values()) + unknown,
-        flights=len(seen),
-        duplicates=sum(seen.values()) - len(seen),
-        missing=expected.flights - len(seen),
+        records=sum(times_by_flight.values()) + unknown,
+        flights=len(times_by_flight),
+        duplicates=sum(times_by_flight.values()) - len(times_by_flight),
+        missing=expected.flights - len(times_by_flight),
         unknown=unknown,
         mismatches={key: pair for key, pair in sorted(pairs.items()) if pair[0] != pair[1]},
         in_doubt=in_doubt,

@@ -79,14 +79,14 @@ class Access:
 
 def librdkafka_settings(config: AdminConfig) -> dict[str, Any]:
     """Return a configuration's security settings by librdkafka's names."""
-    found: dict[str, Any] = {"security.protocol": config.security_protocol}
+    settings: dict[str, Any] = {"security.protocol": config.security_protocol}
     if config.security_protocol.startswith("SASL_"):
-        found["sasl.mechanism"] = config.sasl_mechanism
+        settings["sasl.mechanism"] = config.sasl_mechanism
         endpoint = config.token_endpoint()
         if endpoint is None:
-            found["sasl.username"], found["sasl.password"] = config.credentials()
+            settings["sasl.username"], settings["sasl.password"] = config.credentials()
         else:
-            found |= {
+            settings |= {
                 "sasl.oauthbearer.method": "oidc",
                 "sasl.oauthbearer.token.endpoint.url": endpoint.url,
                 "sasl.oauthbearer.client.id": endpoint.client_id,
@@ -95,9 +95,9 @@ def librdkafka_settings(config: AdminConfig) -> dict[str, Any]:
                 "sasl.oauthbearer.extensions": ",".join(map("=".join, endpoint.extensions.items())),
             }
     if "SSL" in config.security_protocol:
-        found |= {theirs: getattr(config, ours) for ours, theirs in LIBRDKAFKA.items() if getattr(config, ours)}
+        settings |= {theirs: getattr(config, ours) for ours, theirs in LIBRDKAFKA.items() if getattr(config, ours)}
         if config.ssl_keystore_location is not None:
-            found |= dict.fromkeys(("ssl.certificate.location", "ssl.key.location"), config.ssl_keystore_location)
-        found["ssl.endpoint.identification.algorithm"] = config.ssl_endpoint_identification_algorithm or "none"
-        found["enable.ssl.certificate.verification"] = config.ssl_verify
-    return found
+            settings |= dict.fromkeys(("ssl.certificate.location", "ssl.key.location"), config.ssl_keystore_location)
+        settings["ssl.endpoint.identification.algorithm"] = config.ssl_endpoint_identification_algorithm or "none"
+        settings["enable.ssl.certificate.verification"] = config.ssl_verify
+    return settings

@@ -43,7 +43,7 @@ def read_two_copies(
 
     Raises OSError, DamagedDirectory, and UnusableDirectory for a file of a newer release.
     """
-    found: dict[str, tuple[Value, bytes]] = {}
+    copies: dict[str, tuple[Value, bytes]] = {}
     problems = []
     is_newer = False
     for path in (name, name + COPY):
@@ -52,21 +52,21 @@ def read_two_copies(
             continue
         data = files.read_bytes(path)
         try:
-            found[path] = decode(data), data
+            copies[path] = decode(data), data
         except Damaged as error:
             problems.append(f"{path}: {error}")
         except Newer as error:
             is_newer = True
             problems.append(f"{path} was written by a newer release of Fencepost ({error})")
-    if not found and is_newer:  # if only one of the two said so, it could be a flipped bit
+    if not copies and is_newer:  # if only one of the two said so, it could be a flipped bit
         raise UnusableDirectory(f"{'; '.join(problems)}: start that release, or restore a backup")
-    if not found:
+    if not copies:
         if all(problem.endswith(" is missing") for problem in problems):
             return None
         raise DamagedDirectory(f"{'; '.join(problems)}: restore one of the two from a backup")
-    best = max(found, key=lambda path: edition(found[path][0]))
-    value, data = found[best]
-    if len({own for _, own in found.values()}) > 1:
+    best = max(copies, key=lambda path: edition(copies[path][0]))
+    value, data = copies[best]
+    if len({own for _, own in copies.values()}) > 1:
         problems.append(f"{name} and its copy differ")
     if problems:
         _log.error("%s: both are made again from %s", "; ".join(problems), best)

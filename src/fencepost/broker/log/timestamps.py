@@ -86,24 +86,24 @@ def _newest_in(segment: Segment, offsets: range, decompress: Decompress) -> tupl
     top, its_offset, scan_from = -1, segment.base_offset, offsets.start
     if segment.base_offset >= offsets.start:  # otherwise the index includes timestamps of deleted records
         top, its_offset, scan_from = segment.newest_before(offsets.stop)
-    found: tuple[int, int] | None = None
+    newest: tuple[int, int] | None = None
     for at, header, batch in _batches(segment, segment.locate(scan_from)[:2], offsets):
         if header.max_timestamp <= top:
             continue
         if header.base_offset >= offsets.start:
-            top, its_offset, found = header.max_timestamp, header.last_offset, None
+            top, its_offset, newest = header.max_timestamp, header.last_offset, None
         else:
             section = _section(header, batch, segment, at, decompress)
-            found = _newest_of(header, section, segment, at, offsets.start)
-            top = -1 if found is None else found[0]
-    if top < 0 or found is not None:
-        return found
+            newest = _newest_of(header, section, segment, at, offsets.start)
+            top = -1 if newest is None else newest[0]
+    if top < 0 or newest is not None:
+        return newest
     for at, header, batch in _batches(segment, segment.locate(its_offset)[:2], offsets):
         if header.max_timestamp == top:
             section = _section(header, batch, segment, at, decompress)
-            found = _find(header, section, segment, at, top, top, offsets.start)
-            if found is not None:
-                return found
+            newest = _find(header, section, segment, at, top, top, offsets.start)
+            if newest is not None:
+                return newest
     return None
 
 

@@ -129,7 +129,7 @@ class SharePartition:
         """
         offset = self.next_offset(limits)
         until_ms = now_ms + limits.lock_ms
-        found: list[AcquiredRange] = []
+        ranges: list[AcquiredRange] = []
         count = 0
         for span in spans:
             if (
@@ -148,10 +148,10 @@ class SharePartition:
             if strict:
                 end = min(end, first + most_records - count)
             for acquired in self._take(first, end, member_id, until_ms):
-                found.append(acquired)
+                ranges.append(acquired)
                 count += acquired.last_offset - acquired.first_offset + 1
         self._drop_done()
-        return found
+        return ranges
 
     def decide_acknowledge(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], limits: ShareLimits

@@ -350,7 +350,7 @@ class ClusterMonitor:
 
     def _access(self) -> dict[str, Any]:
         """Return rules, users and quotas as rows, the number of rows left out, and the reasons for missing lists."""
-        found: dict[str, Any] = {"errors": {}, "more": {}}
+        access: dict[str, Any] = {"errors": {}, "more": {}}
         with Admin.from_config({**PATIENCE, **self._settings}) as admin:
             calls: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
                 "acls": lambda: documents.acls(admin.describe_acls()),
@@ -361,9 +361,9 @@ class ClusterMonitor:
                 try:
                     rows = ask()
                 except KafkaError as error:
-                    rows, found["errors"][part] = [], str(error)
-                found[part], found["more"][part] = rows[:MOST_RULES], max(len(rows) - MOST_RULES, 0)
-        return found
+                    rows, access["errors"][part] = [], str(error)
+                access[part], access["more"][part] = rows[:MOST_RULES], max(len(rows) - MOST_RULES, 0)
+        return access
 
     def _settings_of(self, topic: str) -> dict[str, Any]:
         """Return a topic's settings. Raises KafkaError."""

@@ -125,7 +125,7 @@ def topics(watch: ClusterWatch, query: Query) -> Document:
     if snapshot is None:
         return {}
     internal = query.get("internal") == "1"
-    found = [each for _, each in sorted(snapshot.topics.items()) if internal or not each.is_internal]
+    listed = [each for _, each in sorted(snapshot.topics.items()) if internal or not each.is_internal]
 
     def row(each: TopicDescription) -> Document:
         ends = [at for number in each.partitions if (at := watch.ends.get(TopicPartition(each.name, number)))]
@@ -140,7 +140,7 @@ def topics(watch: ClusterWatch, query: Query) -> Document:
             "trouble": _leaderless(each),
         }
 
-    return _page(found, lambda each: each.name, row, query)
+    return _page(listed, lambda each: each.name, row, query)
 
 
 def topic(watch: ClusterWatch, name: str, query: Query) -> Document | None:
@@ -148,10 +148,10 @@ def topic(watch: ClusterWatch, name: str, query: Query) -> Document | None:
     snapshot = watch.snapshot
     if snapshot is None or name not in snapshot.topics:
         return None
-    found = snapshot.topics[name]
+    described = snapshot.topics[name]
 
     def row(number: int) -> Document:
-        partition, at = TopicPartition(name, number), found.partitions[number]
+        partition, at = TopicPartition(name, number), described.partitions[number]
         ends = watch.ends.get(partition)
         held = ends is not None and ends.stable < ends.end
         return {
@@ -165,8 +165,8 @@ def topic(watch: ClusterWatch, name: str, query: Query) -> Document | None:
         }
 
     line = watch.lines.get(name)
-    page = _page(list(found.partitions), str, row, query)
-    return {"name": name, "internal": found.is_internal, "rate": [] if line is None else line.rates(), **page}
+    page = _page(list(described.partitions), str, row, query)
+    return {"name": name, "internal": described.is_internal, "rate": [] if line is None else line.rates(), **page}
 
 
 # --- transactions ---
@@ -188,7 +188,7 @@ def transactions(watch: ClusterWatch, query: Query) -> Document:
         began = -1 if described is None else described.start_time_ms
         return (began if began >= 0 else 2**63, name)
 
-    found = sorted(
+    shown = sorted(
         (each for each in snapshot.listed if is_wanted(each.transactional_id, each.state)),
         key=lambda each: age(each.transactional_id),
     )
@@ -208,7 +208,7 @@ def transactions(watch: ClusterWatch, query: Query) -> Document:
             "owner": _owner(watch, name, now),
         }
 
-    page = _page(found, lambda each: each.transactional_id, lambda each: row(each.transactional_id, each.state), query)
+    page = _page(shown, lambda each: each.transactional_id, lambda each: row(each.transactional_id, each.state), query)
     return {**page, "described": len(snapshot.described), "open": len(watch.open_ones())}
 
 
@@ -399,8 +399,8 @@ def sinks(watch: ClusterWatch, query: Query) -> Document:
 
 def sink(watch: ClusterWatch, name: str) -> Document:
     """Return a sink's queries, each with its last decision, the outcome of that, and the earlier decisions seen."""
-    own = [seen for (owner, _), seen in sorted(watch.batches.items()) if owner == name]
-    decided = {winner.transactional_id for seen in own for winner in seen[-1].decision.winners}
+    own = [observations for (owner, _), observations in sorted(watch.batches.items()) if owner == name]
+    decided = {winner.transactional_id for observations in own for winner in observations[-1].decision.winners}
     undecided = [
         each.transactional_id
         for each in watch.open_ones()
@@ -414,18 +414,18 @@ def sink(watch: ClusterWatch, name: str) -> Document:
         "undecided_count": len(undecided),
         "queries": [
             {
-                "query": seen[-1].decision.query_id,
+                "query": observations[-1].decision.query_id,
                 "winners": [
                     {"id": winner.transactional_id, "became": _became(watch, winner)}
-                    for winner in seen[-1].decision.winners[:MOST_WINNERS]
+                    for winner in observations[-1].decision.winners[:MOST_WINNERS]
                 ],
-                "became": Counter(_became(watch, winner) for winner in seen[-1].decision.winners),
+                "became": Counter(_became(watch, winner) for winner in observations[-1].decision.winners),
                 "batches": [
                     {"batch": each.decision.batch_id, "seen_ms": each.at_ms, **_content(each.decision)}
-                    for each in reversed(seen)
+                    for each in reversed(observations)
                 ],
             }
-            for seen in own
+            for observations in own
         ],
     }
 

@@ -78,23 +78,23 @@ class AdminBase(ReportingCore):
             nodes = sorted({node for node, _ in before.values() if node >= 0} if before else self.cluster.nodes)
             asked = [node for node in nodes if node not in silent]
             until_ms = self._share(3 / 4, deadline_ms) if len(nodes) > 1 else deadline_ms
-            found = await outcomes_of(self.cluster, {node: ask(node, until_ms) for node in asked})
-            errors = list(found.failed.values())
+            outcomes = await outcomes_of(self.cluster, {node: ask(node, until_ms) for node in asked})
+            errors = list(outcomes.failed.values())
             for error in errors:
                 if not self.cluster.worth_retrying(error):
                     raise error
             if await self._leaders(topic, deadline_ms) != before:
                 raise error_for(E.NOT_COORDINATOR, operation, f"partitions of {topic} have moved meanwhile")
-            found.failed |= {node: silent[node] for node in nodes if node in silent}
+            outcomes.failed |= {node: silent[node] for node in nodes if node in silent}
             if orphans := [number for number, (node, _) in before.items() if node < 0]:
                 words = f"{topic}-{orphans[0]} ({len(orphans)} of {len(before)} partitions)"
-                found.failed[NO_LEADER] = error_for(E.LEADER_NOT_AVAILABLE, words)
-                errors.append(found.failed[NO_LEADER])
-            if len(found.done) >= len(partly.done):
-                partly = found
+                outcomes.failed[NO_LEADER] = error_for(E.LEADER_NOT_AVAILABLE, words)
+                errors.append(outcomes.failed[NO_LEADER])
+            if len(outcomes.done) >= len(partly.done):
+                partly = outcomes
             if errors:
                 raise errors[0]
-            return found
+            return outcomes
 
         try:
             return await self.cluster.until_answered(operation, ask_all, deadline_ms)

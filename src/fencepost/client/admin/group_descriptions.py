@@ -128,7 +128,7 @@ class AdminGroupDescriptions(AdminBase):
 
     async def _describe_batch(self, group_ids: Sequence[str], deadline_ms: int, *, rights: bool) -> Outcomes[str]:
         """Describe the groups with each protocol's request in turn, until every group is known."""
-        left, found = list(group_ids), Outcomes[str]()
+        left, outcomes = list(group_ids), Outcomes[str]()
         for ask in (_CONSUMER, _CLASSIC, _SHARE, _STREAMS):
             if not left:
                 break
@@ -143,11 +143,11 @@ class AdminGroupDescriptions(AdminBase):
                 if (error := answers.failed.get(group_id)) is not None
                 and (error.code in _OTHER_KIND or isinstance(error, UnsupportedVersionError))
             ]
-            found.done |= {name: group for name, group in answers.done.items() if group is not None}
-            found.failed |= {name: error for name, error in answers.failed.items() if name not in left}
+            outcomes.done |= {name: group for name, group in answers.done.items() if group is not None}
+            outcomes.failed |= {name: error for name, error in answers.failed.items() if name not in left}
             left += [name for name, group in answers.done.items() if group is None]
-        found.done |= {group_id: GroupDescription(group_id, "Dead", "", "", ()) for group_id in left}
-        return found
+        outcomes.done |= {group_id: GroupDescription(group_id, "Dead", "", "", ()) for group_id in left}
+        return outcomes
 
 
 def _group(group_id: str) -> str:

@@ -268,7 +268,7 @@ class Positions:
 
     def _to_check(self) -> list[TopicPartition]:
         """Return the positions to check with the leader of a newer epoch. Mark them, so that they are not fetched."""
-        found = []
+        unchecked = []
         for partition, state, topic in self._reading.with_topics(self._cluster.topics):
             state.checking = False
             if state.position is None or state.revoking:
@@ -281,8 +281,8 @@ class Positions:
                 state.checked_epoch = known.leader_epoch
                 continue
             state.checking = True
-            found.append(partition)
-        return found
+            unchecked.append(partition)
+        return unchecked
 
     async def _check(self) -> None:
         wanted = [partition for partition, state in self._reading.states.items() if state.checking]

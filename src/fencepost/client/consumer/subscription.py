@@ -275,20 +275,20 @@ class SubscriptionState:
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets to commit by partition: the offset after the last record that the application received."""
-        found = {
+        offsets = {
             partition: OffsetAndMetadata(state.position, "", state.epoch)
             for partition, state in sorted(self.states.items())
             if state.position is not None
         }
         handed = self._handed
         if handed.is_divided:
-            found |= {partition: at for partition, at in handed.first_left().items() if partition in found}
+            offsets |= {partition: at for partition, at in handed.first_left().items() if partition in offsets}
         elif not handed.delivered:
             for partition, (before, _) in handed.before.items():
                 state = self.states.get(partition)
                 if state is before.state and before.is_current and before.position is not None:
-                    found[partition] = OffsetAndMetadata(before.position, "", before.epoch)
-        return found
+                    offsets[partition] = OffsetAndMetadata(before.position, "", before.epoch)
+        return offsets
 
     def store(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Store positions to commit later. If a partition is not assigned, raises UsageError and stores nothing."""
@@ -484,7 +484,7 @@ class SubscriptionState:
         return handed
 
 
-def _take_ready(state: PartitionState, most: int, got: list[Fetched]) -> int:
+def _take_ready(state: PartitionState, most: int, taken: list[Fetched]) -> int:
     """Move up to `most` records of a partition to `got`. Return their number."""
     rows = 0
     while state.ready and rows < most:
@@ -499,7 +499,7 @@ def _take_ready(state: PartitionState, most: int, got: list[Fetched]) -> int:
         if len(fetched.columns):
             state.rewind.handed_out = True
             rows += len(fetched.columns)
-            got.append(fetched)
+            taken.append(fetched)
     return rows
 
 

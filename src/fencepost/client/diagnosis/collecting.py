@@ -182,7 +182,7 @@ class Collector:
 
     async def _each(
         self,
-        found: _CollectedFacts,
+        facts: _CollectedFacts,
         asks: Mapping[str, Callable[[], Coroutine[Any, Any, Mapping[str, Any]]]],
         wanted: set[str],
     ) -> None:
@@ -192,10 +192,10 @@ class Collector:
             if isinstance(answer, KafkaError):
                 if isinstance(answer, AWAY):  # if all brokers are away, this raises
                     await self._calls.ping(max(self._left_ms(), LEAST_PING_MS))
-                found.unknown.append(unknown_of("groups" if name == "offsets" else name, answer))
+                facts.unknown.append(unknown_of("groups" if name == "offsets" else name, answer))
             else:
-                found.unknown += answer.get("unknown", ())
-                found.parts |= {part: value for part, value in answer.items() if part != "unknown"}
+                facts.unknown += answer.get("unknown", ())
+                facts.parts |= {part: value for part, value in answer.items() if part != "unknown"}
 
     # --- brokers ---
 

@@ -159,7 +159,7 @@ ASSIGNORS: Final[Mapping[str, type[PartitionAssignor]]] = {
 
 def assignors_of(strategies: Iterable[str | PartitionAssignor]) -> list[PartitionAssignor]:
     """Return the assignors of a member, those given by name as new objects. Raises ConfigurationError."""
-    found: list[PartitionAssignor] = []
+    assignors: list[PartitionAssignor] = []
     for given in strategies:
         strategy = _named(given) if isinstance(given, str) else given
         name: object = getattr(strategy, "name", None)
@@ -168,10 +168,10 @@ def assignors_of(strategies: Iterable[str | PartitionAssignor]) -> list[Partitio
                 f"partition_assignment_strategy: {brief_repr(strategy)} has the name {brief_repr(name)}; "
                 f"it must be text of 1 to {MOST_STRING_BYTES} bytes"
             )
-        if name in (other.name for other in found):
+        if name in (other.name for other in assignors):
             raise ConfigurationError(f"partition_assignment_strategy has two assignors with the name {name!r}")
-        found.append(strategy)
-    return found
+        assignors.append(strategy)
+    return assignors
 
 
 def _named(name: str) -> PartitionAssignor:

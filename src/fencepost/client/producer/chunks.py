@@ -444,19 +444,19 @@ class Chunk:
 
 def _columns(extras: Mapping[int, Extras], rows: int, holes: Sequence[int]) -> dict[str, Any]:
     """Return the columns that have any entries, by their names in SealedColumns."""
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for row, (partition, headers, timestamp_ms, on_delivery) in extras.items():
         if row >= rows or row in holes:
             continue
         if partition is not None:
-            found.setdefault("partitions", {})[row] = partition
+            columns.setdefault("partitions", {})[row] = partition
         if headers:
-            found.setdefault("headers", {})[row] = headers
+            columns.setdefault("headers", {})[row] = headers
         if timestamp_ms is not None:
-            found.setdefault("timestamps", {})[row] = timestamp_ms
+            columns.setdefault("timestamps", {})[row] = timestamp_ms
         if on_delivery is not None:
-            found.setdefault("callbacks", {})[row] = on_delivery
-    return found
+            columns.setdefault("callbacks", {})[row] = on_delivery
+    return columns
 
 
 def _slots(batches: Sequence[Batch], rows: int) -> list[tuple[Batch, int]]:

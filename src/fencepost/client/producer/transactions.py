@@ -337,7 +337,7 @@ class ProducerTransactions:
             reply = await self._end(commit=True)
             # A refusal of a repeated EndTxn proves nothing about an attempt before it that has no response.
             self.commit_unanswered = self.commit_unanswered or len(self._unanswered.unanswered) > attempts
-            found = await self._moved_on_to(reply.error_code)
+            outcome = await self._moved_on_to(reply.error_code)
         except KafkaError as error:
             unknown = self.commit_unanswered = self.commit_unanswered or error.outcome_unknown
             if isinstance(error, KafkaTimeoutError):
@@ -353,8 +353,8 @@ class ProducerTransactions:
         if reply.error_code == 0:
             self._committed(reply.producer_id, reply.producer_epoch)
             return
-        if found is not None:
-            self._settle(found)
+        if outcome is not None:
+            self._settle(outcome)
             return
         self._refused(retry.END_TXN, reply.error_code, "commit")
         await self._raise_failure()

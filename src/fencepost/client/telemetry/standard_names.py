@@ -154,7 +154,7 @@ def chosen(
     by_name: dict[str, list[str]] = {}
     for key in now:
         by_name.setdefault(parts_of(key)[0], []).append(key)
-    found: dict[tuple[str, int], list[NumberPoint]] = {}
+    points_by_name: dict[tuple[str, int], list[NumberPoint]] = {}
     for row in role.rows:
         name = role.prefix + row.name
         if not wants(name):
@@ -163,12 +163,12 @@ def chosen(
         for key in by_name.get(row.own, ()):
             value = _value(row, key, kind, now, before)
             if value is not None:
-                found.setdefault((name, kind), []).append(NumberPoint(value, parts_of(key)[1]))
+                points_by_name.setdefault((name, kind), []).append(NumberPoint(value, parts_of(key)[1]))
     created, rate = "connection_creation_total", f"{role.prefix}connection.creation.rate"
     if wants(rate) and passed_ms > 0 and created in now:
         per_s = _growth(created, now, before) * _MS / passed_ms
-        found[rate, GAUGE] = [NumberPoint(per_s, {})]
-    for (name, kind), points in found.items():
+        points_by_name[rate, GAUGE] = [NumberPoint(per_s, {})]
+    for (name, kind), points in points_by_name.items():
         yield Metric(name, kind, points)
 
 

@@ -76,7 +76,7 @@ def compare(batch: Rows, tail: OutputTail, *, others_write: bool) -> tuple[Batch
     if batch.total == 0:
         return BatchVerdict.NOTHING, "it has no rows"
     after, around = tail.after.counts_of(batch), tail.around.counts_of(batch)
-    there = int(np.minimum(after, batch.counts).sum())
+    present = int(np.minimum(after, batch.counts).sum())
     foreign = tail.after.total - int(after.sum())
     early = int(around.sum())
     if foreign and not others_write:
@@ -85,12 +85,12 @@ def compare(batch: Rows, tail: OutputTail, *, others_write: bool) -> tuple[Batch
             "programs write to the topic as well (then say --other-writers), or the query makes other rows each time, "
             "or was changed since, and cannot be compared"
         )
-    if there == batch.total:
+    if present == batch.total:
         more = int(np.maximum(after - batch.counts, 0).sum())
         again = f"; {more} records more are equal to rows of it, as tasks that were repeated leave them" if more else ""
         return BatchVerdict.WHOLE, f"all of its {batch.total} rows are in the output{again}"
-    if there:
-        words = f"{there} of its {batch.total} rows are in the output, and {batch.total - there} are not"
+    if present:
+        words = f"{present} of its {batch.total} rows are in the output, and {batch.total - present} are not"
         doubtful = int(around[after < batch.counts].sum())
         if doubtful:
             early_ones = f"{doubtful} records from shortly before it was planned are among them (--clocks-within)"

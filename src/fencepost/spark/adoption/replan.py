@@ -110,33 +110,34 @@ def plan_replan(link: SinkLink, sink: str, location: str) -> Replan:
     return Replan(folder, files, found, sink, _other_ids(before, [source.text for source in found.sources]))
 
 
-def refusal(found: Checkpoint, facts: SinkFacts, undecided: int) -> str | None:
+def refusal(checkpoint: Checkpoint, facts: SinkFacts, undecided: int) -> str | None:
     """Return the reason why the plan of the begun batch must not be taken back, or None.
 
     A batch that the sink has not decided is in no output: its transactions are aborted when the sink is opened.
 
     Args:
-        found: The query's checkpoint.
+        checkpoint: The query's checkpoint.
         facts: The records of the decision topic about the sink and the query.
         undecided: The number of the sink's open transactions that no decision names.
     """
-    number, sink, last, beginning = found.last, facts.name, facts.last, facts.beginning
+    number, sink, last, beginning = checkpoint.last, facts.name, facts.last, facts.beginning
     if number is None:
         return "the query has planned no batch"
     if last is None and beginning is None:
         return (
-            f"sink {sink!r} has no record of query {found.query_id}, so nothing proves that batch {number} is not in "
-            "the output. Give the brokers, the sink and the decision topic with which the query has written before"
+            f"sink {sink!r} has no record of query {checkpoint.query_id}, so nothing proves that batch {number} is not "
+            "in the output. Give the brokers, the sink and the decision topic with which the query has written before"
         )
     for other in facts.elsewhere:
         if other.batch_id >= number:
             return (
-                f"sink {other.sink!r} has decided batch {other.batch_id} of query {found.query_id}: batch {number} "
-                f"may be in its output. If the checkpoint is a copy of that query's, rename offsets/{number} yourself"
+                f"sink {other.sink!r} has decided batch {other.batch_id} of query {checkpoint.query_id}: batch "
+                f"{number} may be in its output. If the checkpoint is a copy of that query's, rename "
+                f"offsets/{number} yourself"
             )
     if beginning is not None and beginning.is_released:
         return (
-            f"query {found.query_id} was given back to another sink (`fencepost spark release`), which may have "
+            f"query {checkpoint.query_id} was given back to another sink (`fencepost spark release`), which may have "
             f"written batch {number}"
         )
     if beginning is not None and beginning.first_batch > number:
@@ -158,8 +159,8 @@ def refusal(found: Checkpoint, facts: SinkFacts, undecided: int) -> str | None:
         )
     if number == 0:  # Spark refuses a checkpoint that has a file in `offsets` or `state` before batch 0
         return (
-            f"batch 0 is the first of query {found.query_id}, and nothing of it is written. Start the query with a new "
-            "checkpointLocation: this one has nothing that is needed"
+            f"batch 0 is the first of query {checkpoint.query_id}, and nothing of it is written. Start the query with "
+            "a new checkpointLocation: this one has nothing that is needed"
         )
     return None
 

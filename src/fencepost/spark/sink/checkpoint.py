@@ -247,19 +247,19 @@ class SinkName(NamedTuple):
     refusal: str = ""
 
 
-def name_of(given: str | None, location: str | None, query_name: str | None, *, is_copy: bool = False) -> SinkName:
+def name_of(name: str | None, location: str | None, query_name: str | None, *, is_copy: bool = False) -> SinkName:
     """Return the sink's name from its options. Reads the checkpoint's `metadata` if the checkpoint is local.
 
     Args:
-        given: Option sink.id.
+        name: Option sink.id.
         location: Option checkpointLocation, as the user wrote it.
         query_name: Option queryName.
         is_copy: Option query.copied: another query has the same id.
 
     At least one of the first three is given.
     """
-    if given:
-        return SinkName(given)
+    if name:
+        return SinkName(name)
     if not location:
         return SinkName(query_name or "")
     folder = local_folder(location)

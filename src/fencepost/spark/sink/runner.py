@@ -442,7 +442,7 @@ def resolve_sink(
 def _noting(steps: plan.Plan[T], resolved: Resolved) -> plan.Plan[T]:
     """Run the plan, and note the listed transactions that it ends, and those with an unknown outcome."""
     observation: Any = None
-    found: set[str] = set()
+    open_ids: set[str] = set()
     while True:
         try:
             step = steps.send(observation)
@@ -451,10 +451,10 @@ def _noting(steps: plan.Plan[T], resolved: Resolved) -> plan.Plan[T]:
             return result
         observation = yield step
         if isinstance(step, plan_steps.ListTransactions):
-            found = {txn.transactional_id for txn in observation}
+            open_ids = {txn.transactional_id for txn in observation}
         if isinstance(step, plan_steps.ReportUnknown):
             resolved.unknown.extend(winner.transactional_id for winner in step.unknown.winners)
         if isinstance(step, plan_steps.EndTransactions):
             for end, code in zip(step.ends, observation, strict=True):
-                if code == 0 and end.transactional_id in found:
+                if code == 0 and end.transactional_id in open_ids:
                     (resolved.committed if end.commit else resolved.aborted).append(end.transactional_id)

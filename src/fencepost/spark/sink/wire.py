@@ -73,7 +73,7 @@ async def produce_batch(
     (v12, KIP-890), where brokers allow that. `verified`: only send it to a broker that verifies its transaction.
     Raises KafkaTimeoutError, ProtocolError, UnsupportedVersionError.
     """
-    what = f"produce to {topic}-{partition}"
+    operation = f"produce to {topic}-{partition}"
     leader = Leader(topic, partition)
     is_enlisted = transactional_id is None
 
@@ -101,16 +101,16 @@ async def produce_batch(
         try:
             results = produce_wire.decode_response(raw, version).partitions
         except WireError as error:
-            raise ProtocolError(f"{what}: the answer cannot be read: {error}") from error
+            raise ProtocolError(f"{operation}: the answer cannot be read: {error}") from error
         if len(results) != 1:
-            raise ProtocolError(f"{what} was answered with {len(results)} results")
+            raise ProtocolError(f"{operation} was answered with {len(results)} results")
         code = results[0].error_code
         step = retry.action(retry.PRODUCE, code)
         if step in RETRIABLE:
-            raise error_for(code, what, results[0].error_message)
+            raise error_for(code, operation, results[0].error_message)
         return 0 if step is Action.OK else code
 
-    return await cluster.until_answered(what, ask, deadline_ms, target=leader, api_key=retry.PRODUCE)
+    return await cluster.until_answered(operation, ask, deadline_ms, target=leader, api_key=retry.PRODUCE)
 
 
 async def _fetch_some(

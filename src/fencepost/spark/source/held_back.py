@@ -121,23 +121,23 @@ async def first_open_transactions(
     The value is None if the transaction has ended, and an error if the brokers did not answer.
     """
     calls = [admin.describe_producers([partition], api_timeout_ms=api_timeout_ms) for partition in partitions]
-    found: dict[TopicPartition, FirstOpenTransaction | KafkaError | None] = {}
+    first_open: dict[TopicPartition, FirstOpenTransaction | KafkaError | None] = {}
     first: dict[TopicPartition, ProducerDescription] = {}
     for partition, answer in zip(partitions, await gather(admin.cluster.runtime, calls), strict=True):
         if isinstance(answer, Exception):
             if not isinstance(answer, KafkaError):
                 raise answer
-            found[partition] = answer
+            first_open[partition] = answer
             continue
         open_ones = [producer for producer in answer[partition] if producer.transaction_start_offset >= 0]
-        found[partition] = None
+        first_open[partition] = None
         if open_ones:
             first[partition] = min(open_ones, key=lambda producer: producer.transaction_start_offset)
     known = await _named(admin, {producer.producer_id for producer in first.values()}, api_timeout_ms) if first else {}
     for partition, producer in first.items():
         pair = Pair(producer.producer_id, producer.producer_epoch)
-        found[partition] = known.get(producer.producer_id, FirstOpenTransaction(pair, None, None, None))
-    return found
+        first_open[partition] = known.get(producer.producer_id, FirstOpenTransaction(pair, None, None, None))
+    return first_open
 
 
 async def _named(

@@ -130,23 +130,23 @@ class _Translation:
         return "".join(pieces)
 
     def _piece(self) -> str:
-        here = self._peek()
-        if here in "*+?{":
-            raise self._refused(f"a {here} with nothing to repeat")
-        if here in "|^$":
+        character = self._peek()
+        if character in "*+?{":
+            raise self._refused(f"a {character} with nothing to repeat")
+        if character in "|^$":
             self._at += 1
-            if here != "|" and self._peek() and self._peek() in "*+?{":
-                raise self._refused(f"a repeated {here}")
-            return here
-        if here == "(":
+            if character != "|" and self._peek() and self._peek() in "*+?{":
+                raise self._refused(f"a repeated {character}")
+            return character
+        if character == "(":
             piece = self._group()
-        elif here == "[":
+        elif character == "[":
             self._at += 1
             piece = _of(self._class())
-        elif here == "\\":
+        elif character == "\\":
             piece = self._escape()
         else:
-            piece = "." if here == "." else self._literal(here)
+            piece = "." if character == "." else self._literal(character)
             self._at += 1
         return piece + self._quantifier(piece)
 
@@ -225,21 +225,21 @@ class _Translation:
 
     def _escape(self) -> str:
         self._at += 1
-        here = self._peek()
-        if here and here in "123456789":
+        character = self._peek()
+        if character and character in "123456789":
             return self._reference()
-        if here == "Q":
+        if character == "Q":
             self._at += 1
             return self._quoted()
-        if here and here in "bBA":
+        if character and character in "bBA":
             self._at += 1
             if self._peek() == "{":
-                raise self._refused(f"\\{here}{{")
-            return f"\\{here}"
-        if here and here in "Zz":
+                raise self._refused(f"\\{character}{{")
+            return f"\\{character}"
+        if character and character in "Zz":
             self._at += 1
             return r"\Z"
-        if here == "k":
+        if character == "k":
             self._at += 1
             found = self._take(_GROUP_NAME)
             if found is None:
@@ -297,23 +297,23 @@ class _Translation:
         return _ALL - found if negated else found
 
     def _escaped_character(self) -> str:
-        here = self._next()
-        if here in _CHARACTERS:
-            return _CHARACTERS[here]
-        if here == "0":
+        character = self._next()
+        if character in _CHARACTERS:
+            return _CHARACTERS[character]
+        if character == "0":
             return chr(int(self._expect(_OCTAL, "\\0")[0], 8))
-        if here in _HEX:
-            found = self._expect(_HEX[here], f"\\{here}")
+        if character in _HEX:
+            found = self._expect(_HEX[character], f"\\{character}")
             code = int(found[1] or found[2], 16)
             if code > 0x10FFFF:
-                raise self._refused(f"\\{here}")
+                raise self._refused(f"\\{character}")
             return chr(code)
-        if here == "c" and self._peek():
+        if character == "c" and self._peek():
             return chr(ord(self._next()) ^ 64)
-        if not here or here in _LETTERS or here in _DIGITS:
+        if not character or character in _LETTERS or character in _DIGITS:
             self._at -= 1
-            raise self._refused(f"\\{here}")
-        return here
+            raise self._refused(f"\\{character}")
+        return character
 
     def _expect(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
         found = self._take(pattern)
@@ -328,7 +328,7 @@ class _Translation:
         begin = self._at
         negated = self._peek() == "^"
         self._at += negated
-        found: frozenset[str] | None = None
+        members: frozenset[str] | None = None
         operand: frozenset[str] | None = None
         while (here := self._peek()) != "]" or operand is None:
             if not here:
@@ -337,14 +337,14 @@ class _Translation:
             if self._text.startswith("&&", self._at):
                 if operand is None or self._text.startswith("&&&", self._at):
                     raise self._refused("a && without two sides")
-                found, operand = operand if found is None else found & operand, None
+                members, operand = operand if members is None else members & operand, None
                 self._at += 2
                 if self._peek() in ("]", "&", "^"):
                     raise self._refused("a && without two sides")
                 continue
             operand = (operand or frozenset()) | self._item()
         self._at += 1
-        whole = operand if found is None else found & operand
+        whole = operand if members is None else members & operand
         return _ALL - whole if negated else whole
 
     def _item(self) -> frozenset[str]:

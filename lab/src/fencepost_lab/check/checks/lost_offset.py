@@ -107,10 +107,12 @@ def lost_offset(history: History) -> Iterator[Anomaly]:
 
 
 def _writes(history: History) -> dict[str, dict[tuple[str, int], _GroupPosition]]:
-    found: dict[str, dict[tuple[str, int], _GroupPosition]] = {}
+    positions_by_group: dict[str, dict[tuple[str, int], _GroupPosition]] = {}
 
     def group_position(group: str, position: Position) -> _GroupPosition:
-        return found.setdefault(group, {}).setdefault((position.topic, position.partition), _GroupPosition())
+        return positions_by_group.setdefault(group, {}).setdefault(
+            (position.topic, position.partition), _GroupPosition()
+        )
 
     for commit in history.of(OffsetsCommit):
         for position in commit.offsets if commit.result is not OperationResult.FAIL else []:
@@ -127,7 +129,7 @@ def _writes(history: History) -> dict[str, dict[tuple[str, int], _GroupPosition]
                 until = min((commit.completed for commit in transaction.commits if commit.ok), default=NEVER)
                 operations = (transaction.begin, sent, *transaction.ends)
                 here.writes.append(_Write(position.offset, since, until, operations))
-    for positions in found.values():
+    for positions in positions_by_group.values():
         for here in positions.values():
             here.close()
-    return found
+    return positions_by_group

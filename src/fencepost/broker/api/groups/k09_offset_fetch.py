@@ -70,12 +70,12 @@ def _answer(call: Call, request: OffsetFetchRequest) -> tuple[bool, OffsetFetchR
     partitions = None
     if request.topics is not None:
         partitions = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
-    found = _ask(call, request.group_id, partitions, request.require_stable)
-    offsets = found.offsets
-    if found.error_code and not offsets:
+    fetched = _ask(call, request.group_id, partitions, request.require_stable)
+    offsets = fetched.offsets
+    if fetched.error_code and not offsets:
         # Some clients (aiokafka) read only the partitions' errors, and would treat an empty answer as "no committed
         # offsets".
-        offsets = [FetchedOffset(*partition, error_code=found.error_code) for partition in partitions or ()]
+        offsets = [FetchedOffset(*partition, error_code=fetched.error_code) for partition in partitions or ()]
     topics = [
         OffsetFetchResponseTopic(
             name=name,
@@ -92,8 +92,8 @@ def _answer(call: Call, request: OffsetFetchRequest) -> tuple[bool, OffsetFetchR
         )
         for name, of_topic in _in_request_order(offsets, request.topics)
     ]
-    errors = {found.error_code, *(offset.error_code for offset in offsets)}
-    return not errors.isdisjoint(_UNSTABLE), OffsetFetchResponse(topics=topics, error_code=found.error_code)
+    errors = {fetched.error_code, *(offset.error_code for offset in offsets)}
+    return not errors.isdisjoint(_UNSTABLE), OffsetFetchResponse(topics=topics, error_code=fetched.error_code)
 
 
 def _ask(

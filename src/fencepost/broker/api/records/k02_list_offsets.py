@@ -48,12 +48,12 @@ def _handle(call: Call, now_ms: int, request: ListOffsetsRequest) -> ListOffsets
         return ListOffsetsResponse(topics=[_refuse(topic) for topic in request.topics])
     times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
-    rest = deque((topic.name, wanted) for topic in request.topics for wanted in topic.partitions)
+    remaining = deque((topic.name, wanted) for topic in request.topics for wanted in topic.partitions)
 
     def turn(_now_ms: int) -> Resume | None:
         until_ms = call.core.steady_ms() + TURN_MS
-        while rest:
-            name, wanted = rest.popleft()
+        while remaining:
+            name, wanted = remaining.popleft()
             index = wanted.partition_index
             if times[name, index] > 1:
                 answer = ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
@@ -61,7 +61,7 @@ def _handle(call: Call, now_ms: int, request: ListOffsetsRequest) -> ListOffsets
                 try:
                     answer = _answer(call, name, wanted, committed)
                 except DecompressionDeferred:
-                    rest.appendleft((name, wanted))
+                    remaining.appendleft((name, wanted))
                     return call.core.large.wait
             answers.setdefault(name, {})[index] = answer
             if call.core.steady_ms() >= until_ms:
@@ -71,7 +71,7 @@ def _handle(call: Call, now_ms: int, request: ListOffsetsRequest) -> ListOffsets
         return None
 
     if committed:
-        named = (call.core.topics.partition(name, wanted.partition_index) for name, wanted in rest)
+        named = (call.core.topics.partition(name, wanted.partition_index) for name, wanted in remaining)
         when_ends_are_visible(call, now_ms, request, lambda now_ms: in_turns(call, now_ms, request, turn), named)
     else:
         in_turns(call, now_ms, request, turn)

@@ -20,7 +20,7 @@ def _handle(call: Call, now_ms: int, request: ListTransactionsRequest) -> None:
 
 
 def _list(call: Call, now_ms: int, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    found = call.core.transactions.coordinator.list_transactions(
+    result = call.core.transactions.coordinator.list_transactions(
         now_ms,
         states=request.state_filters,
         producer_ids=request.producer_id_filters,
@@ -28,13 +28,13 @@ def _list(call: Call, now_ms: int, request: ListTransactionsRequest) -> ListTran
         pattern=request.transactional_id_pattern,
     )
     return ListTransactionsResponse(
-        error_code=found.error_code,
-        unknown_state_filters=found.unknown_states,
+        error_code=result.error_code,
+        unknown_state_filters=result.unknown_states,
         transaction_states=[
             TransactionState(
                 transactional_id=listed.transactional_id, producer_id=listed.producer_id, transaction_state=listed.state
             )
-            for listed in found.listings
+            for listed in result.listings
         ],
     )
 

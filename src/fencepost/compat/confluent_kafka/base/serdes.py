@@ -30,28 +30,29 @@ class Serdes:
         Raises:
             ValueError: A function and its builder are given, or a builder returned something else than a pair.
         """
-        rest = conf.copy()
+        remaining = conf.copy()
         names = [f"{part}.{kind}" for part in ("key", "value")]
-        given = [(name, rest.pop(name, None), rest.pop(f"{name}.builder", None)) for name in names]
+        given = [(name, remaining.pop(name, None), remaining.pop(f"{name}.builder", None)) for name in names]
         for name, function, builder in given:
             if function is not None and builder is not None:
                 raise ValueError(f"Cannot configure both {name} and {name}.builder; use one or the other")
         self._own: list[Any] = []
-        left = rest
-        found = []
+        left = remaining
+        functions = []
         try:
             for name, function, builder in given:
                 if builder is None:
-                    found.append(function)
+                    functions.append(function)
                     continue
-                built, taken_from = _pair(name, builder.build(dict(rest), name.startswith("key")))
+                built, taken_from = _pair(name, builder.build(dict(remaining), name.startswith("key")))
                 self._own.append(built)
-                found.append(built)
-                left = taken_from if left is rest else {each: taken_from[each] for each in taken_from if each in left}
+                functions.append(built)
+                both = {key: taken_from[key] for key in taken_from if key in left}
+                left = taken_from if left is remaining else both
         finally:
-            if len(found) < len(given):
+            if len(functions) < len(given):
                 self.close()
-        self.key, self.value = found
+        self.key, self.value = functions
         self.settings = left
 
     def offer_cluster_id(self, cluster_id: Callable[..., str | None]) -> None:

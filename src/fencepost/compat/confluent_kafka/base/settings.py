@@ -87,15 +87,15 @@ def given(role: type[CommonConfig], arguments: tuple[Any, ...], keywords: Mappin
             raise local_error("_INVALID_ARG", f"the name of a setting is a str, not {brief_repr(name)}")
     nested = settings.pop("default.topic.config", None)
     settings |= nested or {}  # as in librdkafka, these settings take precedence
-    found = {str(name).replace(".", "_"): (name, value) for name, value in settings.items()}
-    if role is ConsumerConfig and not found.get("group_id", ("", None))[1]:
+    by_name = {str(name).replace(".", "_"): (name, value) for name, value in settings.items()}
+    if role is ConsumerConfig and not by_name.get("group_id", ("", None))[1]:
         raise ValueError("Failed to create consumer: group.id must be set")
     for name, instead in _REFUSED.items():
-        if found.pop(name, (name, None))[1] is not None:
+        if by_name.pop(name, (name, None))[1] is not None:
             raise UsageError(f"fencepost.compat.confluent_kafka: setting {name}: {instead}")
-    if not callable(found.get("throttle_cb", ("", print))[1]):
+    if not callable(by_name.get("throttle_cb", ("", print))[1]):
         raise ValueError("expected callable for throttle_cb")
-    take = _RemainingSettings(found)
+    take = _RemainingSettings(by_name)
     try:
         result = Given(
             {},
@@ -108,7 +108,7 @@ def given(role: type[CommonConfig], arguments: tuple[Any, ...], keywords: Mappin
             most_records=take.value("queue_buffering_max_messages", int, 100_000),
             most_bytes=take.value("queue_buffering_max_kbytes", int, 1_048_576) * 1024,
         )
-        result.config = _complete(role, dict(found.values()))
+        result.config = _complete(role, dict(by_name.values()))
     except ConfigurationError as error:
         raise KafkaException(error_of(error)) from error
     return result

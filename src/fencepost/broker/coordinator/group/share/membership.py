@@ -190,21 +190,21 @@ class ShareGroups(RecordedKind[DescribedShareGroup, ShareGroup, ShareHeartbeat, 
         basis = (group.metadata_hash, frozenset((m.member_id, m.wants.topic_names) for m in group.members.values()))
         known = self._shares.get(group.group_id)
         if known is None or known[0] != basis:
-            found = {
+            topics_by_name = {
                 name: topic
                 for member in group.members.values()
                 for name in member.wants.topic_names
                 if (topic := self._topics.find(name)) is not None
             }
             subscriptions: dict[str, Sequence[UUID]] = {
-                member_id: [found[name][0] for name in member.wants.topic_names if name in found]
+                member_id: [topics_by_name[name][0] for name in member.wants.topic_names if name in topics_by_name]
                 for member_id, member in group.members.items()
             }
             targets: Targets = {} if known is None else known[1]
             present = {name: targets.get(name, member.assigned) for name, member in group.members.items()}
             last_heartbeat_ms = {name: self._session_end_ms(group.group_id, name) for name in group.members}
             last_heartbeat_ms[asking] = max(last_heartbeat_ms.values()) + 1
-            known = (basis, assign(subscriptions, dict(found.values()), present, last_heartbeat_ms))
+            known = (basis, assign(subscriptions, dict(topics_by_name.values()), present, last_heartbeat_ms))
             self._shares[group.group_id] = known
         return known[1]
 

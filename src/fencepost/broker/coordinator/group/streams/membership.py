@@ -316,7 +316,7 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
 
     def _partitions(self, group: StreamsGroup, tasks: Iterable[StreamsTaskId]) -> list[tuple[str, list[int]]]:
         """Return the source partitions that the tasks read."""
-        found: dict[str, list[int]] = {}
+        partitions_by_topic: dict[str, list[int]] = {}
         parts = {} if group.topology is None else {part.subtopology_id: part for part in group.topology.subtopologies}
         for subtopology, partition in sorted(tasks):
             part = parts.get(subtopology)
@@ -328,8 +328,8 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
             for name in names:
                 topic = self._topics.find(name)
                 if topic is not None and partition < topic[1]:
-                    found.setdefault(name, []).append(partition)
-        return list(found.items())
+                    partitions_by_topic.setdefault(name, []).append(partition)
+        return list(partitions_by_topic.items())
 
     # --- leaving members ---
 
