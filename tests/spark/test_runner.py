@@ -17,7 +17,7 @@ from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxn
 from fencepost.spark.errors import BatchTimedOutError, GuaranteeUnavailableError, SupersededError
 from fencepost.spark.sink import plan, plan_steps
 from fencepost.spark.sink.abilities import BrokerAbilities, Guarantee
-from fencepost.spark.sink.decision import Content
+from fencepost.spark.sink.decision import Content, Pair
 from fencepost.spark.sink.plan_steps import AbortOutcome
 from fencepost.spark.sink.repair import settle_lost_batch
 from fencepost.spark.sink.runner import resolve_sink
@@ -158,6 +158,13 @@ def test_a_claim_is_over_when_it_was_used_or_taken(bench: Bench) -> None:
         else:
             bench.open()
         assert bench.runner.is_over(bench.sink, claim), end
+
+
+def test_a_former_coordinator_does_not_end_a_claim(bench: Bench) -> None:
+    """After a node has hung, it answers from its memory until it learns that another one has taken over."""
+    known = bench.open().claim
+    assert not bench.runner.is_over(bench.sink, Pair(known.producer_id, known.epoch + 1))
+    assert bench.runner.is_over(bench.sink, Pair(known.producer_id, known.epoch - 1))
 
 
 def test_a_decision_can_be_made_only_once_with_a_claim(bench: Bench) -> None:

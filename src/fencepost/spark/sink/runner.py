@@ -227,7 +227,8 @@ class SinkLink:
     def is_over(self, sink: str, claim: Pair) -> bool:
         """Return True if the claim can no longer decide a batch: it was used, or a newer run has claimed the sink.
 
-        False if the brokers do not answer.
+        False if the brokers do not answer, or a node answers that hung and does not know yet that it is no longer the
+        coordinator: it knows only an earlier epoch.
         """
         try:
             (own,) = self._link.io.run(
@@ -235,9 +236,10 @@ class SinkLink:
             )
         except KafkaError:
             return False  # then the batch's commit, the next open, or the timeout ends the transaction
+        if own.error_code or (own.producer_id == claim.producer_id and own.producer_epoch < claim.epoch):
+            return False
         # Before transaction.version 1 the decision does not change the pair, only the state.
-        is_new = own.state in ("Empty", "Ongoing") and Pair(own.producer_id, own.producer_epoch) == claim
-        return own.error_code == 0 and not is_new
+        return own.state not in ("Empty", "Ongoing") or Pair(own.producer_id, own.producer_epoch) != claim
 
     def elsewhere(self, sink: str, query_id: str) -> tuple[Decision, ...]:
         """Return the query's last decisions in sinks of other names. Does not claim or create anything."""

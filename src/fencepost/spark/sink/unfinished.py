@@ -205,7 +205,10 @@ def others(sink: str, query_id: str | None, known: Sequence[KnownQuery]) -> str:
         if query.query_id != query_id
     ]
     if not describe:
-        return f"Sink {sink!r} knows no other query: another driver runs this query with the same checkpoint"
+        return (
+            f"Sink {sink!r} knows no other query. If another driver runs this query with the same checkpoint, stop one "
+            "of them. Otherwise a broker failed or hung: start the query again"
+        )
     more = f"; and {len(describe) - OTHERS_MOST} more" if len(describe) > OTHERS_MOST else ""
     return f"Other queries of sink {sink!r}: {'; '.join(describe[:OTHERS_MOST])}{more}"
 
