@@ -137,3 +137,26 @@ def test_stored_positions_are_of_assigned_partitions(broker: BrokerUnderTest, ad
         consumer.assign([TP(topic, 0)])
         with pytest.raises(UsageError, match="needs enable_auto_offset_store=False"):
             consumer.store_offsets({TP(topic, 0): 1})
+
+
+@pytest.mark.parametrize("how", ["unsubscribe", "close"])
+def test_positions_that_a_listener_stores_are_committed(
+    broker: BrokerUnderTest, admin: fencepost.Admin, how: str
+) -> None:
+    """The automatic commit of partitions that go has them. confluent-kafka's on_revoke does the same."""
+    topic, group = broker.name("t"), broker.name("g")
+    admin.create_topic(topic, 2)
+
+    class Listener(fencepost.RebalanceListener):
+        def on_partitions_revoked(self, partitions: list[fencepost.TopicPartition]) -> None:
+            consumer.store_offsets({TP(topic, 1): 2})
+
+    settings: dict[str, Any] = {"enable_auto_commit": True, "enable_auto_offset_store": False}
+    consumer = fencepost.Consumer(broker.bootstrap_servers, group_id=group, **settings)
+    consumer.subscribe([topic], Listener())
+    until(lambda: consumer.poll(100) == [] and len(consumer.assignment()) == 2)
+    consumer.store_offsets({TP(topic, 0): 1, TP(topic, 1): 1})
+    consumer.unsubscribe() if how == "unsubscribe" else consumer.close()
+    consumer.close()
+    committed = {partition: at.offset for partition, at in admin.group_offsets(group).items()}
+    assert committed == {TP(topic, 0): 1, TP(topic, 1): 2}

@@ -108,15 +108,16 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "partitions than it got; a negative partition is refused",
     "Consumer.unassign": "raises a UsageError for a subscribed consumer outside of on_revoke and on_lost",
     "Consumer.get_watermark_offsets": _NO_BROKER,
-    "Consumer.offsets_for_times": f"{_NO_BROKER}; a negative time raises `_INVALID_ARG`, except for OFFSET_BEGINNING "
-    "and OFFSET_END; a partition that is named twice may have two times",
+    "Consumer.offsets_for_times": f"{_NO_BROKER}; a negative time raises `_INVALID_ARG`, except for -1 to -5, which "
+    "Kafka defines; a partition that is named twice may have two times",
     "Consumer.assignment": "offsets are OFFSET_INVALID; in on_assign it has the new partitions already",
     "Consumer.commit": "fails if one partition fails, and retries temporary errors for up to 60 s; on_commit gets the "
-    "committed partitions only",
+    "committed partitions only; it also commits a stored offset below the last committed one, which librdkafka skips",
     "Consumer.consumer_group_metadata": "returns an object instead of bytes",
     "Consumer.incremental_assign": "for a subscribed consumer in on_assign only",
     "Consumer.list_topics": _OWN_CALL,
-    "Consumer.pause": "takes effect at once, also for records that were fetched",
+    "Consumer.pause": "takes effect at once, also for records that were fetched; it ends when another member gets the "
+    "partition",
     "Consumer.poll": "one thread at a time: another thread's call and a call in a callback raise a UsageError; "
     "automatic commits happen in these calls instead of a thread of their own; an error that lasts is returned again "
     "and again; after max.poll.interval.ms the consumer joins again and calls on_lost, without `_MAX_POLL_EXCEEDED`",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -134,6 +134,14 @@ class Commits:
             await self.perform(positions, min(deadline_ms, interval_ms))
         except (RetriableError, GroupFencedError) as error:
             log.warning("auto commit failed: %s", error)
+
+    async def revoked(
+        self, gone: Iterable[TopicPartition], held: Committed, committed: Committed, deadline_ms: int
+    ) -> Committed:
+        """Commit the positions of partitions that a rebalance takes away, without those in `committed`. Return them."""
+        positions = {each: held[each] for each in gone if each in held and held[each] != committed.get(each)}
+        await self.quietly(positions, deadline_ms)
+        return positions
 
     async def drain(self, deadline_ms: int) -> None:
         """Wait for the commits in flight, for up to auto_commit_interval_ms."""

@@ -204,11 +204,11 @@ class ConsumerCore(ConsumerQueries):
         try:
             if event.kind == "assigned":
                 self._reading.take(event.partitions)
-            elif event.kind == "revoked" and self.config.enable_auto_commit:
-                held = self._to_commit()
-                to_commit = {each: held[each] for each in event.partitions if each in held}
-                await self._commits.quietly(to_commit, self._deadline(None))
+            revoked = event.partitions if event.kind == "revoked" and self.config.enable_auto_commit else []
+            done = await self._commits.revoked(revoked, self._to_commit(), {}, self._deadline(None))
             await event.deliver(self.listener, self.call_user, self._slow)
+            if not self.config.enable_auto_offset_store:  # the listener may have stored positions
+                await self._commits.revoked(revoked, self._to_commit(), done, self._deadline(None))
             if event.kind == "revoked":
                 await self._commits.drain(self._deadline(None))
         except Exception:
@@ -490,7 +490,8 @@ class ConsumerCore(ConsumerQueries):
     def store_offsets(self, positions: Mapping[K, OffsetAndMetadata | int]) -> None:
         """Set the positions that the next commit without positions takes, automatic commits included.
 
-        A partition that is taken away loses its stored position, after the automatic commit.
+        A partition that is taken away loses its stored position, after the automatic commit. That commit also has the
+        positions that the rebalance listener stores.
 
         Args:
             positions: The offsets after the last processed record, by assigned partition.

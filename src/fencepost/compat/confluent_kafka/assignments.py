@@ -133,6 +133,8 @@ class Assignments:
                 callback(consumer, [TopicPartition(*partition) for partition in partitions])
         finally:
             self._in_callback, self._offered = "", set()
+            if consumer is not None:
+                consumer._hand.sync()  # the automatic commit that follows has the offsets that the callback stored
             if kind != "on_assign":
                 self._gone(partitions)
 

@@ -288,7 +288,6 @@ class Consumer(MetadataClient):
         client = self._open()
         _check_chosen(message, offsets)
         positions = self._chosen(message, offsets)
-        self._hand.sync()
         if not positions:
             nothing = KafkaError(NUMBERS["_NO_OFFSET"], "Commit failed: there is no offset to commit")
             if not asynchronous:
@@ -321,8 +320,9 @@ class Consumer(MetadataClient):
                 for each in checked_partitions(offsets)
                 if each.offset >= 0
             }
-        assigned = set(self._open().assignment())
-        return {partition: at for partition, at in sorted(self._uncommitted.items()) if partition in assigned}
+        self._hand.sync()
+        stored = self._client._core._reading.stored()  # without those of partitions that were taken away meanwhile
+        return {partition: at for partition, at in stored.items() if self._uncommitted.get(partition) == at}
 
     def _done(self, positions: Positions) -> None:
         for partition, at in positions.items():
