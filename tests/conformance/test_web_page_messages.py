@@ -133,6 +133,24 @@ def test_messages_are_found_by_key_value_header_path_offset_and_time(
     picture(tab, "message")
 
 
+def test_an_offset_without_a_message_is_no_damage(
+    broker: BrokerUnderTest, serve: Callable[..., str], show: Callable[..., Tab]
+) -> None:
+    """It may be deleted or not written yet, which the page says without a complaint about the leader."""
+    topic, servers = broker.name("gone"), broker.bootstrap_servers
+    with fencepost.Admin(servers) as admin, fencepost.Producer(servers) as producer:
+        admin.create_topic(topic, 1)
+        for number in range(4):
+            producer.send(topic, b"%d" % number).result()
+        admin.delete_records({(topic, 0): 2})
+    page = serve(servers)
+    for offset in (0, 4, 5, 2**40):
+        tab = show(f"{page}#/message?name={topic}&partition=0&from=offset&at={offset}")
+        sees(tab, "There is no message at this offset", "deleted")
+        sees_none(tab, ".hot")
+    sees(show(f"{page}#/message?name={topic}&partition=0&from=offset&at=2"), "offset 2", "Value")
+
+
 def test_a_view_that_waits_for_its_answer_is_marked(
     broker: BrokerUnderTest, serve: Callable[..., str], show: Callable[..., Tab]
 ) -> None:

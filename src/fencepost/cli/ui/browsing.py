@@ -156,7 +156,7 @@ class Browser:
         """Return the message at an offset, or None if there is none there. Raises KafkaError."""
         offset = query.offset or 0
         partition = TopicPartition(query.topic, query.partition or 0)
-        window_records = self._runs.run(self._read(partition, offset, offset + 1))
+        window_records = self._runs.run(self._read_one(query, partition, offset))
         if not window_records.messages:
             return {
                 "name": query.topic,
@@ -197,6 +197,14 @@ class Browser:
                 begin, end = (begin, min(mark, end)) if query.newest else (max(mark, begin), end)
             searches.append(PartitionSearch(partition, begin, end, query.newest))
         return searches, unread
+
+    async def _read_one(self, query: Query, partition: TopicPartition, offset: int) -> WindowRecords:
+        """Return the record at an offset. Outside of the log there is none. Raises KafkaError."""
+        searches, unread = await self._searches(query, [partition])
+        for error in unread.values():
+            raise error
+        is_there = any(search.begin <= offset < search.end for search in searches)
+        return await self._read(partition, offset, offset + 1) if is_there else WindowRecords([], offset)
 
     async def _read_all(self, windows: Sequence[tuple[TopicPartition, int, int]]) -> list[WindowRecords | KafkaError]:
         answers = await gather(self._calls.cluster.runtime, [self._read(*window) for window in windows])

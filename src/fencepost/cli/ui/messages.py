@@ -127,6 +127,7 @@ class Query:
         return bool(self.key or self.value or self.header or self.test)
 
 
+STARTS: Final = ("newest", "oldest", "offset", "time")
 FORMS: Final = ("auto", "text", "json", "hex", "registry")
 
 
@@ -136,7 +137,7 @@ def query_of(parameters: Mapping[str, str]) -> Query:
     Raises:
         Refusal: A part cannot be used; the text names it and the reason.
     """
-    begin, at = parameters.get("from", "newest"), parameters.get("at", "")
+    begin, at = _choice(parameters.get("from") or "newest", STARTS, "from"), parameters.get("at", "")
     offset = _number(at, "offset") if begin == "offset" else None
     return Query(
         topic=parameters.get("name", ""),

@@ -78,7 +78,7 @@ Object.assign(VIEWS, {
     const title = h("h1", {}, `${view.name}, partition ${view.partition}, offset ${number(view.offset)}`);
     if (!view.value) {
       return [crumb, title, view.flaws.map((words) => h("p", { class: "hot" }, words)),
-        h("p", { class: "quiet" }, "There is no message at this offset: it is a marker of a transaction, was compacted, or is not written yet.")];
+        h("p", { class: "quiet" }, "There is no message at this offset: it is a marker of a transaction, was compacted or deleted, or is not written yet.")];
     }
     const whole = (words, found) => [h("h2", {}, words, h("span", { class: "quiet" }, ` ${found.kind}, ${sized(found.bytes)}`)), h("div", { class: "panel" }, part(found))];
     return [
