@@ -135,6 +135,7 @@ class BrokerServer:
                 new_uuid=uuid.uuid4,
                 data_directory=self._directory,
                 steady_ms=_steady_ms,
+                system_ms=self.clock.system_ms,
                 faults=self._faults,
             )
             if any(OAUTHBEARER in listener.mechanisms for listener in self.listeners):

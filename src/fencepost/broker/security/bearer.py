@@ -105,7 +105,7 @@ class BearerExchange:
         self._rules = rules
         self._now_ms = now_ms
         self.user = self.claimed_name = ""
-        self.until_ms: int | None = None
+        self.lifetime_ms: int | None = None
 
     def answer(self, message: bytes) -> bytes:
         """Return an empty answer to a valid message. Raises LoginFailed."""
@@ -115,18 +115,18 @@ class BearerExchange:
         if match is None or bearer is None:
             raise LoginFailed("Authentication failed: not an OAUTHBEARER message with a bearer token")
         try:
-            user, until_ms = self._checked(bearer[1])
+            user, lifetime_ms = self._checked(bearer[1])
         except LoginFailed as refusal:
             raise LoginFailed(str(refusal), _INVALID_TOKEN) from refusal
         if (match[1] or b"").decode(errors="replace") not in ("", user):
             raise LoginFailed(
                 "Authentication failed: Client requested an authorization id that is not the token's user"
             )
-        self.user, self.until_ms = user, until_ms
+        self.user, self.lifetime_ms = user, lifetime_ms
         return b""
 
     def _checked(self, token: str) -> tuple[str, int]:
-        """Return the user and the token's expiry. Raises LoginFailed."""
+        """Return the user, and the time in ms until the token expires. Raises LoginFailed."""
         import jwt
 
         try:
@@ -161,7 +161,7 @@ class BearerExchange:
             raise LoginFailed("Authentication failed: the token is for another audience")
         if not isinstance(user, str) or not user.strip():
             raise LoginFailed(f"Authentication failed: the token names no user ({self._rules.subject_claim})")
-        return user, int(ends * 1000)
+        return user, int((ends - now_s) * 1000)
 
 
 def _is_time(claim: object) -> TypeGuard[float]:

@@ -136,6 +136,11 @@ class Login:
             return not expired or api_key in (_API_VERSIONS, _HANDSHAKE)
         return api_key in _ANSWERED[self.state]
 
+    def time_jumped(self, by_ms: int) -> None:
+        """Shift the expiry after a forward jump of the clock."""
+        if self._expires_ms is not None:
+            self._expires_ms += by_ms
+
     def choose(self, mechanism: str, *, raw: bool) -> bool:
         """Select the mechanism; return false if it is not enabled."""
         if mechanism not in self.listener.mechanisms:
@@ -173,8 +178,8 @@ class Login:
         self.principal = principal
         self.received_bytes = 0
         lifetime_ms = self.listener.max_reauth_ms[self._mechanism]
-        if exchange.until_ms is not None:  # an expired token within the allowed clock skew must be replaced at once
-            left_ms = max(exchange.until_ms - now_ms, 1)
+        if exchange.lifetime_ms is not None:  # an expired token within the allowed clock skew must be replaced at once
+            left_ms = max(exchange.lifetime_ms, 1)
             lifetime_ms = min(lifetime_ms, left_ms) if lifetime_ms else left_ms
         self._expires_ms = now_ms + lifetime_ms if lifetime_ms else None
         return LoginAnswer(message, principal, lifetime_ms)

@@ -54,12 +54,12 @@ class SaslExchange(Protocol):
     Attributes:
         user: The authenticated user; "" before.
         claimed_name: The name that the client claimed, if the mechanism has names.
-        until_ms: Expiry in ms since 1970; None: never.
+        lifetime_ms: Time in ms until the credentials expire, not above 0 if they have just expired; None: never.
     """
 
     user: str
     claimed_name: str
-    until_ms: int | None
+    lifetime_ms: int | None
 
     def answer(self, message: bytes) -> bytes:
         """Return the answer to the client's next message. Raises LoginFailed."""
@@ -71,7 +71,7 @@ class PlainExchange:
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
         self.user = self.claimed_name = ""
-        self.until_ms: int | None = None
+        self.lifetime_ms: int | None = None
 
     def answer(self, message: bytes) -> bytes:
         """Process [authorization id] NUL name NUL password. Raises LoginFailed."""
@@ -135,7 +135,7 @@ class ScramExchange:
         self._credential: ScramVerifier | None = None
         self._gs2_header = self._said = ""
         self.user = ""
-        self.until_ms: int | None = None
+        self.lifetime_ms: int | None = None
 
     def answer(self, message: bytes) -> bytes:
         """Return the server-first, then the server-final message. Raises LoginFailed."""

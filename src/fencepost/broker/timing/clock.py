@@ -99,6 +99,13 @@ class Clock:
         stopped_ms = self._stopped_ms
         return self._source_ms() + self._ahead_ms if stopped_ms is None else stopped_ms
 
+    def system_ms(self) -> int:
+        """Return the time of the system's clock, which may go back, with the moves of a test.
+
+        Compare it with times that other machines have set, such as the expiry of a token.
+        """
+        return self.now_ms() - self.ahead_of_system_ms
+
     def take_jump(self) -> int:
         """Return the jump since the last call, in ms. A time that a test has frozen does not jump."""
         if self._stopped_ms is not None:

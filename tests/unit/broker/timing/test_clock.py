@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from fencepost.broker.coordinator.group.base.deadlines import Deadline, Deadline
 from fencepost.broker.embedded import Broker
 from fencepost.broker.timing.clock import Clock, ClockJumps, SystemTime
 from fencepost.broker.timing.deadlines import Deadlines
+from fencepost.errors import AuthenticationError
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_groups import DescribeGroupsRequest
 from fencepost.protocol.messages.offset_commit import (
@@ -19,6 +22,7 @@ from fencepost.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from tests.support.raw_client import RawClient
+from tests.support.tokens import Key, key_set
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -164,6 +168,57 @@ def test_a_clock_that_was_set_back_is_seen_in_the_metrics(system: Shifted) -> No
         system.by_s = -3600
         ahead_s = broker.metrics().gauges["clock_ahead_seconds"]
         assert 3_590 < ahead_s < 3_601, "the broker read the two clocks one after the other, so not exactly 3600"
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Iterator[tuple[Broker, Callable[[float], Admin]]]:
+    """A broker that takes tokens, and a function that returns a client with tokens from a machine with this time."""
+    keys, key = tmp_path / "keys.json", Key("first")
+    keys.write_bytes(key_set(key))
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+    }
+    with Broker(settings) as broker:
+
+        def client(now_s: float) -> Admin:
+            return Admin(
+                broker.bootstrap_servers,
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="OAUTHBEARER",
+                sasl_oauth_token_provider=lambda: key.token(iat=now_s, exp=now_s + 600),
+            )
+
+        yield broker, client
+
+
+def test_a_token_is_valid_again_when_the_clock_is_set_right(
+    system: Shifted, tokens: tuple[Broker, Callable[[float], Admin]]
+) -> None:
+    """The broker's own time stays ahead. The token's time comes from another machine."""
+    broker, client = tokens
+    now_s = time.time()
+    system.by_s = 7200
+    with client(now_s) as refused, pytest.raises(AuthenticationError, match="expired"):
+        refused.list_topics()
+    system.by_s = 0
+    with client(now_s) as admin:
+        assert admin.list_topics() == []
+        assert broker.metrics().gauges["clock_ahead_seconds"] > 7000
+        broker.clock.advance(500)
+        assert admin.list_topics() == [], "it has most of its ten minutes left"
+    broker.clock.advance(500)
+    with client(now_s) as refused, pytest.raises(AuthenticationError, match="expired"):
+        refused.list_topics()
+
+
+def test_a_jump_takes_no_time_from_a_login(system: Shifted, tokens: tuple[Broker, Callable[[float], Admin]]) -> None:
+    _, client = tokens
+    with client(time.time()) as admin:
+        assert admin.list_topics() == []
+        system.by_s = 7200
+        assert admin.list_topics() == [], "without another login, which the broker would refuse now"
 
 
 def test_a_jump_takes_no_time_from_a_transaction(system: Shifted) -> None:
