@@ -66,17 +66,9 @@ class BrokerCore(Core):
         new_uuid: Callable[[], UUID],
         data_directory: str = "",
         steady_ms: Callable[[], int] | None = None,
-        system_ms: Callable[[], int] | None = None,
         faults: FaultTable | None = None,
     ) -> None:
-        super().__init__(
-            files,
-            config,
-            new_uuid=new_uuid,
-            data_directory=data_directory,
-            steady_ms=steady_ms,
-            system_ms=system_ms,
-        )
+        super().__init__(files, config, new_uuid=new_uuid, data_directory=data_directory, steady_ms=steady_ms)
         self._faults = RequestFaults(FaultTable() if faults is None else faults)
         self._straight = StraightRequests(self, self._faults.table)
         self._doubtful = InDoubtRequests(self.doubts)
@@ -256,9 +248,8 @@ class BrokerCore(Core):
         self.clock_jumps.add(now_ms, by_ms)
         self.groups.coordinator.time_jumped(now_ms, by_ms)
         self.shares.time_jumped(by_ms)
-        for connection in self._connections.values():
-            if connection.login is not None:
-                connection.login.time_jumped(by_ms)
+        for login in [each.login for each in self._connections.values() if each.login is not None]:
+            login.time_jumped(by_ms)
 
     def take_effects(self) -> list[Effect]:
         """Return the effects to carry out now, in order."""

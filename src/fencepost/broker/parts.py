@@ -61,8 +61,7 @@ class BrokerParts:
     """The parts of one broker over one data directory.
 
     `steady_ms`: a clock that never jumps or stops, unlike the broker's own. It measures the waiting times of clients.
-    `system_ms`: the system's clock, which may go back. It decides about times that other machines have set. The default
-    of both is the broker's clock.
+    The default is the broker's clock.
     """
 
     broker_id = BROKER_ID
@@ -75,7 +74,6 @@ class BrokerParts:
         new_uuid: Callable[[], UUID],
         data_directory: str = "",
         steady_ms: Callable[[], int] | None = None,
-        system_ms: Callable[[], int] | None = None,
     ) -> None:
         self.files = files
         self.data_directory = data_directory
@@ -95,7 +93,7 @@ class BrokerParts:
         """The clock that never jumps, for what takes time and is not written down."""
         self.listeners = listeners_of(config, "localhost", 0)
         self.rights = Rights(files, config, self.metrics)
-        self.credentials = Credentials(files, new_uuid, TokenRules.of(config), system_ms or (lambda: self.now.ms))
+        self.credentials = Credentials(files, new_uuid, TokenRules.of(config), lambda: self.now.ms)
         self.changes = Changes(self._change_failed)
         self.meta = Meta(files, self._reserve_producer_ids)
         self.settings = DynamicSettings(files, config)

@@ -126,18 +126,16 @@ class BrokerServer:
         self._lock = lock_directory(self._directory)
         try:
             self._files = SystemFiles(self._directory, durable=self._config.text("fsync") != "never")
-            files: Files = self._files
-            if self._faults is not None:
-                files = FaultyFiles(files, self._faults, time.sleep)
+            files: Files = self._files if self._faults is None else FaultyFiles(self._files, self._faults, time.sleep)
             self.core = BrokerCore(
                 files,
                 self._config,
                 new_uuid=uuid.uuid4,
                 data_directory=self._directory,
                 steady_ms=_steady_ms,
-                system_ms=self.clock.system_ms,
                 faults=self._faults,
             )
+            self.core.credentials.system_ms = self.clock.system_ms
             if any(OAUTHBEARER in listener.mechanisms for listener in self.listeners):
                 refresh_ms = self._config.number("sasl.oauthbearer.jwks.endpoint.refresh.ms")
                 self._key_source = KeySource(self._config.text(JWKS_URL), refresh_ms, self.core.credentials.keys)

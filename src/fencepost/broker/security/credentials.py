@@ -53,16 +53,18 @@ class Credentials:
     Attributes:
         stored: Credentials by user and the mechanism's number.
         keys: Keys for the tokens of OAUTHBEARER.
+        system_ms: The system's clock, which may go back, unlike the broker's. It decides when a token has expired,
+            because another machine has set that time.
     """
 
     def __init__(
-        self, files: Files, new_uuid: Callable[[], UUID], rules: TokenRules, now_ms: Callable[[], int]
+        self, files: Files, new_uuid: Callable[[], UUID], rules: TokenRules, system_ms: Callable[[], int]
     ) -> None:
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
         self._new_uuid = new_uuid
         self._secret = b""
         self._rules = rules
-        self._now_ms = now_ms
+        self.system_ms = system_ms
         self.keys = Keys()
         self._given: dict[tuple[str, str], dict[str, ScramVerifier]] = {}
         self._shapes: dict[tuple[str, str], Shapes] = {}
@@ -106,7 +108,7 @@ class Credentials:
         if mechanism == PLAIN:
             return PlainExchange(listener.users)
         if mechanism == OAUTHBEARER:
-            return BearerExchange(self.keys, self._rules, self._now_ms)
+            return BearerExchange(self.keys, self._rules, self.system_ms)
         given = self._given_to(listener, mechanism)
         shapes = self._shapes_of(listener, mechanism, given)
 

@@ -156,7 +156,7 @@ class Browser:
         """Return the message at an offset, or None if there is none there. Raises KafkaError."""
         offset = query.offset or 0
         partition = TopicPartition(query.topic, query.partition or 0)
-        window_records = self._runs.run(self._read_one(query, partition, offset))
+        window_records = self._runs.run(self._read_at(query, partition, offset))
         if not window_records.messages:
             return {
                 "name": query.topic,
@@ -198,7 +198,7 @@ class Browser:
             searches.append(PartitionSearch(partition, begin, end, query.newest))
         return searches, unread
 
-    async def _read_one(self, query: Query, partition: TopicPartition, offset: int) -> WindowRecords:
+    async def _read_at(self, query: Query, partition: TopicPartition, offset: int) -> WindowRecords:
         """Return the record at an offset. Outside of the log there is none. Raises KafkaError."""
         searches, unread = await self._searches(query, [partition])
         for error in unread.values():
