@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected
 from fencepost.cli.ending import MOST_NAMED
+from fencepost.cli.hidden import listed
 from fencepost.cli.names import topic_named
 from fencepost.cli.output import MOST_SECONDS, Json, Yes, confirmed, print_json, print_table, refuse
 from fencepost.client.admin.hanging import HangingTransaction
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.blocking import Admin
+from fencepost.client.diagnosis.cluster_rules import unanswered_finding
+from fencepost.client.diagnosis.facts import unknown_of
 from fencepost.client.diagnosis.holding import partition_name, partition_words, undecided_of
 from fencepost.client.types import TopicPartition
 from fencepost.counted import counted_noun
-from fencepost.errors import KafkaError
+from fencepost.errors import ItemsFailedError, KafkaError
 
 __all__ = ["find_hanging"]
 
@@ -69,7 +74,11 @@ def find_hanging(
     The command needs DESCRIBE and READ on topics, and DESCRIBE on all transactional ids: a transaction whose id is
     hidden looks as if it hangs.
 
-    Status: 0 there is none (with --abort or --commit: no more); 1 there are some, or not done; 2 invalid arguments.
+    If a broker does not answer, the command searches the partitions of the others, and names the rest. It ends no
+    transaction that may belong to a coordinator that does not answer.
+
+    Status: 0 there is none (with --abort or --commit: no more); 1 there are some, the search is not complete, or not
+    done; 2 invalid arguments.
 
     Example: fencepost transactions find-hanging --topic orders --abort
     """
@@ -77,14 +86,15 @@ def find_hanging(
         refuse("--abort and --commit exclude each other", status=2)
     with connected(bootstrap_servers, command_config) as admin:
         described = _described(admin, topic)
-        hanging = _found(admin, described, older_than)
+        hanging, unknown = _found(admin, described, older_than)
         if hanging and not as_json:
             print_table([_HEAD, *map(_row, hanging)])
         done = "committed" if commit else "aborted"
         wanted = [each for each in hanging if abort or (commit and each.may_be_committed)]
         if wanted:
             _agree(admin, wanted, commit=commit, even_if_committed=even_if_committed, yes=yes)
-        still = _found(admin, described, older_than) if wanted else []  # the question may have been open for a while
+        # The question may have been open for a while.
+        still = _found(admin, {each.partition.topic for each in wanted}, older_than) if wanted else _Search()
         ended = [each for each in wanted if _ended(admin, each, still, commit=commit)]
     if as_json:
         print_json([_facts(each) | ({done: each in ended} if abort or commit else {}) for each in hanging])
@@ -92,23 +102,45 @@ def find_hanging(
         sys.stdout.writelines(f"{done} {_facts(each)['partition']}\n" for each in ended)
     why = "; --commit writes markers only for those that may be committed" if commit else ""
     still_words = f"transactions that hang{' still' if ended else ''}: {len(hanging) - len(ended)}{why}"
-    _conclude(described, older_than, still_words if len(ended) < len(hanging) else "", is_none=not hanging)
+    _conclude(described, older_than, still_words if len(ended) < len(hanging) else "", unknown, is_none=not hanging)
 
 
-def _conclude(there: Mapping[str, TopicDescription], older_than: float, still: str, *, is_none: bool) -> None:
-    """Print that nothing hangs. Exit with status 1 if something does (`still`), or a partition was not looked at."""
+def _conclude(
+    there: Mapping[str, TopicDescription],
+    older_than: float,
+    still: str,
+    unknown: Mapping[TopicPartition, KafkaError],
+    *,
+    is_none: bool,
+) -> None:
+    """Print that nothing hangs. Exit with status 1 if something does (`still`), or a partition is not known."""
     leaders = _leaders(there)
     unread = [partition for partition, leader in leaders.items() if leader < 0]
     if is_none:
-        count = counted_noun(len(leaders) - len(unread), "partition")
+        count = counted_noun(len(leaders) - len(unread) - len(unknown), "partition")
         words = f"no hanging transactions in {count}, last written more than {older_than:g} s ago"
         sys.stderr.write(f"fencepost: {words}\n")
     problems = [still] if still else []
     if unread:
         which = "it has" if len(unread) == 1 else "they have"
         problems.append(f"not looked at, because {which} no leader (FP201): {partition_words(unread, MOST_NAMED)}")
+    problems += _incomplete(unknown)
     if problems:
         refuse("\n".join(problems))
+
+
+def _incomplete(unknown: Mapping[TopicPartition, KafkaError]) -> list[str]:
+    """Return the partitions without an answer in words, by reason."""
+    by_reason: dict[str, list[TopicPartition]] = defaultdict(list)
+    for partition, reason in unknown.items():
+        by_reason[str(reason)].append(partition)
+    findings = [
+        unanswered_finding(
+            unknown_of("open transactions", unknown[those[0]], f" in {partition_words(those, MOST_NAMED)}")
+        )
+        for those in by_reason.values()
+    ]
+    return [f"the search is not complete: {each.words} ({each.code})" for each in findings]
 
 
 def _leaders(there: Mapping[str, TopicDescription]) -> dict[TopicPartition, int]:
@@ -142,8 +174,13 @@ def _agree(
                     f"{partition_name(each.partition)}: if the commit of its producer succeeded, write the missing "
                     "marker with --commit, else use --abort --even-if-committed; nothing was aborted"
                 )
-    listed = admin.list_transactions(states=["Ongoing"])
-    known = admin.describe_transactions([each.transactional_id for each in listed])
+    ongoing, missing = listed(lambda: admin.list_transactions(states=["Ongoing"]), "transactions")
+    if missing:
+        refuse(
+            f"they may belong to a two-phase transaction: {missing[0].words} ({missing[0].code}); "
+            f"nothing was {'committed' if commit else 'aborted'}"
+        )
+    known = admin.describe_transactions([each.transactional_id for each in ongoing])
     undecided = undecided_of(transactions, admin.describe_producers([each.partition for each in transactions]), known)
     for hanging, transactional_id in undecided.items():
         refuse(
@@ -156,13 +193,15 @@ def _agree(
     confirmed(f"{'Commit' if commit else 'Abort'} {len(transactions)} ({where})? {seen} what they wrote.", yes=yes)
 
 
-def _ended(admin: Admin, hanging: HangingTransaction, still: Sequence[HangingTransaction], *, commit: bool) -> bool:
+def _ended(admin: Admin, hanging: HangingTransaction, still: _Search, *, commit: bool) -> bool:
     """Commit or abort one; print the reason if that fails."""
     try:
-        if hanging in still:
+        if hanging in still.hanging:
             write = admin.write_commit_marker if commit else admin.write_abort_marker
             write(hanging.partition, hanging.producer)
             return True
+        if hanging.partition in still.unknown:
+            raise still.unknown[hanging.partition]
         reason = f"{partition_words([hanging.partition], 1)} has changed meanwhile: run the command again"
     except KafkaError as error:
         reason = str(error)
@@ -170,8 +209,18 @@ def _ended(admin: Admin, hanging: HangingTransaction, still: Sequence[HangingTra
     return False
 
 
-def _found(admin: Admin, there: Mapping[str, Any], older_than: float) -> list[HangingTransaction]:
-    return admin.find_hanging_transactions(list(there), older_than_ms=round(older_than * 1000))
+class _Search(NamedTuple):
+    """The transactions that hang, and the reasons why partitions are not known."""
+
+    hanging: Sequence[HangingTransaction] = ()
+    unknown: Mapping[TopicPartition, KafkaError] = {}
+
+
+def _found(admin: Admin, topics: Iterable[str], older_than: float) -> _Search:
+    try:
+        return _Search(admin.find_hanging_transactions(list(topics), older_than_ms=round(older_than * 1000)))
+    except ItemsFailedError as error:
+        return _Search(list(chain.from_iterable(error.results.values())), error.errors)
 
 
 def _row(found: HangingTransaction) -> tuple[str, ...]:

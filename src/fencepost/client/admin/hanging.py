@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
+from fencepost.client.admin.items import Outcomes
 from fencepost.client.admin.topics import AdminTopics
 from fencepost.client.admin.transactions import AdminTransactions, ProducerDescription, TransactionDescription
 from fencepost.client.types import TopicPartition
+from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError
+from fencepost.protocol.messages.list_transactions import ListTransactionsRequest
 
 __all__ = ["AdminHanging", "HangingTransaction", "hanging_of", "may_be_committed"]
 
@@ -90,35 +94,60 @@ class AdminHanging(AdminTopics, AdminTransactions):
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:
-            KafkaError: A topic, producer or transaction cannot be described.
+            ItemsFailedError: Some partitions are not known: their leader did not answer, or a producer in them may
+                belong to a coordinator that did not. By partition, `results` has the lists of the others.
+            KafkaError: The topics cannot be described.
         """
-        deadline_ms = self._deadline(api_timeout_ms)
-
-        def left_ms() -> int:
-            return max(deadline_ms - self.cluster.runtime.now_ms(), 1)
-
         names = None if topics is None else list(topics)
-        described = await self.describe_topics(names, api_timeout_ms=left_ms())
+        outcomes = await self._hanging_in_each(names, older_than_ms, self._deadline(api_timeout_ms))
+        return list(chain.from_iterable(outcomes.results("find hanging transactions").values()))
+
+    async def _hanging_in_each(
+        self, topics: Sequence[str] | None, older_than_ms: int, deadline_ms: int
+    ) -> Outcomes[TopicPartition]:
+        """Return lists of HangingTransaction. One broker that hangs may use half of the time, and then half of it."""
+        left_ms = max(deadline_ms - self.cluster.runtime.now_ms(), 1)
+        described = await self.describe_topics(topics, api_timeout_ms=left_ms)
         led = [
             TopicPartition(name, number)
-            for name, topic in described.items()
-            for number, at in topic.partitions.items()
+            for name, topic in sorted(described.items())
+            for number, at in sorted(topic.partitions.items())
             if at.leader >= 0
         ]
         before_ms = self.cluster.runtime.wall_ms() - older_than_ms
-        producers = await self.describe_producers(led, api_timeout_ms=left_ms())
-        suspected = hanging_of(producers, (), before_ms)
-        known = await self._transactions_of([each.producer.producer_id for each in suspected], left_ms())
-        found = hanging_of(producers, known, before_ms)
-        again = await self.describe_producers(
-            list(dict.fromkeys(each.partition for each in found)), api_timeout_ms=left_ms()
+        seen = await self._producers_of_each(led, self._share(1 / 2, deadline_ms))
+        suspected = hanging_of(seen.done, (), before_ms)
+        producer_ids = {each.producer.producer_id for each in suspected}
+        known, missing = await self._transactions_of(sorted(producer_ids), self._share(1 / 2, deadline_ms))
+        found = hanging_of(seen.done, known, before_ms)
+        failed = dict(seen.failed)
+        if missing is not None:  # what no coordinator knows may be known to the one that has not answered
+            failed |= {each.partition: missing for each in found if each.transactional_id is None}
+        again = await self._producers_of_each(
+            dict.fromkeys(each.partition for each in found if each.partition not in failed), deadline_ms
         )
-        still = hanging_of(again, known, before_ms)
-        return [each for each in found if each in still]
+        failed |= again.failed
+        still = hanging_of(again.done, known, before_ms)
+        by_partition: dict[TopicPartition, list[HangingTransaction]] = {
+            partition: [] for partition in led if partition not in failed
+        }
+        for each in found:
+            if each in still:
+                by_partition[each.partition].append(each)
+        return Outcomes(by_partition, failed)
 
-    async def _transactions_of(self, producer_ids: Sequence[int], timeout_ms: int) -> list[TransactionDescription]:
+    async def _transactions_of(
+        self, producer_ids: Sequence[int], deadline_ms: int
+    ) -> tuple[list[TransactionDescription], KafkaError | None]:
+        """Return the transactions of these producers, and an error if not all coordinators have answered."""
         if not producer_ids:
-            return []
-        listed = await self.list_transactions(producer_ids=sorted(set(producer_ids)), api_timeout_ms=timeout_ms)
-        ids = [each.transactional_id for each in listed]
-        return await self.describe_transactions(ids, api_timeout_ms=timeout_ms)
+            return [], None
+        request = ListTransactionsRequest(producer_id_filters=producer_ids)
+        try:
+            listed = await self._transactions_by_broker(self._share(3 / 4, deadline_ms), request)
+            ids = [each.transactional_id for each in chain.from_iterable(listed.done.values())]
+            left_ms = max(deadline_ms - self.cluster.runtime.now_ms(), 1)
+            known = await self.describe_transactions(ids, api_timeout_ms=left_ms)
+        except (DisconnectedError, KafkaTimeoutError) as error:
+            return [], error
+        return known, next(iter(listed.failed.values()), None)

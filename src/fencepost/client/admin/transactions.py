@@ -18,7 +18,7 @@ from fencepost.client.admin.items import Outcomes, outcomes_of
 from fencepost.client.net.answers import only, refusal
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind, Leader
 from fencepost.client.net.retry import OFFSET_FETCH, TXN_OFFSET_COMMIT
-from fencepost.client.net.tasks import first_error, gather
+from fencepost.client.net.tasks import gather
 from fencepost.client.net.transaction_calls import MOVED_ON, end_txn, find_ending, init_producer_id
 from fencepost.client.prepared import PreparedTransaction, name_of, settle_commit, unknown_outcome
 from fencepost.client.types import TopicPartition
@@ -399,19 +399,26 @@ class AdminTransactions(AdminBase):
     async def describe_producers(
         self, partitions: Sequence[tuple[str, int]], *, api_timeout_ms: int | None = None
     ) -> dict[TopicPartition, list[ProducerDescription]]:
-        """Return the producers that the leader of each partition knows, with open transactions. Raises KafkaError."""
-        deadline_ms = self._deadline(api_timeout_ms)
-        requested = [TopicPartition(*partition) for partition in partitions]
-        calls = [self._describe_producers_of(partition, deadline_ms) for partition in requested]
-        results = await gather(self.cluster.runtime, calls)
-        failed = first_error(results)
-        if failed is not None:
-            raise failed
-        return {
-            partition: result
-            for partition, result in zip(requested, results, strict=True)
-            if not isinstance(result, Exception)
-        }
+        """Return the producers that the leader of each partition knows, with open transactions.
+
+        Raises:
+            ItemsFailedError: Some partitions failed, such as those of a leader that does not answer; `results` has the
+                producers of the others.
+            KafkaError: All partitions failed.
+        """
+        outcomes = await self._producers_of_each(partitions, self._deadline(api_timeout_ms))
+        for error in outcomes.failed.values() if not outcomes.done else ():
+            raise error
+        return outcomes.results("DescribeProducers")
+
+    async def _producers_of_each(
+        self, partitions: Iterable[tuple[str, int]], deadline_ms: int
+    ) -> Outcomes[TopicPartition]:
+        """Return lists of ProducerDescription."""
+        asked = [TopicPartition(*partition) for partition in partitions]
+        return await outcomes_of(
+            self.cluster, {partition: self._describe_producers_of(partition, deadline_ms) for partition in asked}
+        )
 
     async def _describe_producers_of(self, partition: TopicPartition, deadline_ms: int) -> list[ProducerDescription]:
         reply: dp.DescribeProducersResponse = await self.cluster.call(
