@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fencepost
+from fencepost.cli.cluster import group_reading
 from fencepost.client.admin.topics import NewTopic
 from fencepost.errors import ItemsFailedError
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
@@ -21,6 +24,7 @@ from tests.support.raw_client import Producer, RawClient
 from tests.support.standing_still import standing_still
 from tests.support.waiting import until
 
+consume: Any = import_module("fencepost.cli.cluster.consume")
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
@@ -102,3 +106,84 @@ def test_find_hanging(cluster: ApacheKafkaCluster, admin: fencepost.Admin, run: 
         assert "no hanging transactions in 1 partition, " in run.error
     assert [line.split()[0] for line in run(*look, status=1).splitlines()[1:]] == [f"{topic}-1", f"{topic}-2"]
     assert run(*look, "--abort", "--yes").splitlines()[-2:] == [f"aborted {topic}-1", f"aborted {topic}-2"]
+
+
+def test_consume(
+    cluster: ApacheKafkaCluster,
+    admin: fencepost.Admin,
+    run: Commands,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_reading, "QUIET_S", 8)
+    hanging, other = two_nodes(cluster, admin)
+    away, there = hanging.node_id, other.node_id
+    group = named(admin, away, there).groups[there]
+    topic = f"read-{away}"
+    admin.create_topics([NewTopic(topic, replica_assignments={0: (away, there), 1: (there, away), 2: (there, away)})])
+    with fencepost.Producer(cluster.bootstrap_servers) as producer:
+        for partition in range(3):
+            producer.send(topic, f"in-{partition}".encode(), partition=partition).result(60)
+    file = tmp_path / "read.jsonl"
+    with hangs(hanging, admin, topic):
+        assert run("consume", topic, status=1) == "in-1\nin-2\n"
+        assert run.error.splitlines()[-2] == "2 records"
+        last = run.error.splitlines()[-1]
+        assert last.startswith(f"fencepost: the output is not complete: {topic}-0: list offsets of {topic}-0: ")
+        assert last.endswith(" (FP001)")
+        assert run("consume", topic, "--from", "-1", "--read-uncommitted", status=1) == "in-1\nin-2\n"
+        run("consume", topic, "--output", str(file), status=1)
+        assert not file.exists()
+        assert sorted(run("consume", topic, "--follow", "-n", "2").splitlines()) == ["in-1", "in-2"]
+        assert f"fencepost: warning: {topic}-0: read when the leader answers: list offsets of " in run.error
+        assert sorted(run("consume", topic, "--group", group, status=1).splitlines()) == ["in-1", "in-2"]
+        assert f"not complete: {topic}-0: its end was not reached: no records in 8 s (FP001)" in run.error
+    assert run("consume", topic, "--group", group) == "in-0\n"
+
+
+def test_a_leader_that_hangs_while_its_records_are_read(
+    cluster: ApacheKafkaCluster, admin: fencepost.Admin, run: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, other = two_nodes(cluster, admin)
+    topic = f"read-then-{hanging.node_id}"
+    layout = {0: (hanging.node_id, other.node_id), 1: (other.node_id, hanging.node_id)}
+    admin.create_topics([NewTopic(topic, replica_assignments=layout)])
+    with fencepost.Producer(cluster.bootstrap_servers) as producer:
+        for partition in range(2):
+            producer.send(topic, f"in-{partition}".encode(), partition=partition).result(60)
+    with ExitStack() as stack:
+
+        def read(*arguments: Any) -> Any:
+            stack.enter_context(hangs(hanging, admin, topic))
+            return original(*arguments)
+
+        original = consume._read
+        monkeypatch.setattr(consume, "_read", read)
+        assert run("consume", topic, status=1) == "in-1\n"
+        assert f"the output is not complete: {topic}-0: " in run.error
+
+
+def test_transactions(cluster: ApacheKafkaCluster, admin: fencepost.Admin, run: Commands) -> None:
+    hanging, other = two_nodes(cluster, admin)
+    away, there = hanging.node_id, other.node_id
+    ids = named(admin, away, there).ids
+    topic = f"written-{away}"
+    admin.create_topics([NewTopic(topic, replica_assignments={0: (away, there), 1: (there, away)})])
+    with fencepost.Producer(cluster.bootstrap_servers, transactional_id=ids[there]) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"x", partition=1).result(60)
+        with hangs(hanging, admin, topic):
+            shown = run("transactions", "describe", ids[away], ids[there], status=1)
+            assert shown.startswith(f"{ids[there]}\n  state: Ongoing\n")
+            assert shown.endswith(f"  holds back: {topic}-1\n")
+            incomplete = "the description is not complete: "
+            assert f"{incomplete}transactions {ids[away]}: not known: DescribeTransactions of " in run.error
+            assert f"{incomplete}offsets of {topic}-0: not known: " in run.error
+            run("transactions", "abort", ids[away], "--yes", status=1)
+            assert f"fencepost: DescribeTransactions of '{ids[away]}': time is up; " in run.error
+            run("transactions", "sinks", status=1)
+            assert f"the list is not complete: transactions whose coordinator is broker {away}: not" in run.error
+            run("spark", "decisions", "no-sink", status=1)
+            assert "fencepost: it is not known if there is a sink 'no-sink': ListTransactions: 1 of 3" in run.error
+        producer.abort_transaction()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, Final, NamedTuple
@@ -20,6 +19,7 @@ from fencepost.client.admin.hanging import HangingTransaction
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.cluster_rules import unanswered_finding
+from fencepost.client.diagnosis.collecting import by_reason
 from fencepost.client.diagnosis.facts import unknown_of
 from fencepost.client.diagnosis.holding import partition_name, partition_words, undecided_of
 from fencepost.client.types import TopicPartition
@@ -131,14 +131,9 @@ def _conclude(
 
 def _incomplete(unknown: Mapping[TopicPartition, KafkaError]) -> list[str]:
     """Return the partitions without an answer in words, by reason."""
-    by_reason: dict[str, list[TopicPartition]] = defaultdict(list)
-    for partition, reason in unknown.items():
-        by_reason[str(reason)].append(partition)
     findings = [
-        unanswered_finding(
-            unknown_of("open transactions", unknown[those[0]], f" in {partition_words(those, MOST_NAMED)}")
-        )
-        for those in by_reason.values()
+        unanswered_finding(unknown_of("open transactions", reason, f" in {partition_words(partitions, MOST_NAMED)}"))
+        for partitions, reason in by_reason(unknown)
     ]
     return [f"the search is not complete: {each.words} ({each.code})" for each in findings]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from enum import Enum
 from typing import Annotated, Any, Final
 
@@ -11,6 +12,7 @@ import typer
 
 from fencepost.cli.adoption import DryRun, adopt, release
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
+from fencepost.cli.hidden import refuse_incomplete
 from fencepost.cli.names import named, sink_named
 from fencepost.cli.output import (
     Json,
@@ -25,6 +27,8 @@ from fencepost.cli.output import (
 )
 from fencepost.cli.progress import paused
 from fencepost.cli.transaction_view import Session, open_session
+from fencepost.client.diagnosis.cluster_rules import unanswered_finding
+from fencepost.client.diagnosis.collecting import unanswered_lists
 from fencepost.counted import counted_noun
 from fencepost.protocol.json_text import parse_json
 from fencepost.spark.adoption.replan import Replan, plan_replan
@@ -62,19 +66,30 @@ def sinks(
 ) -> None:
     """List the Spark sinks with their open transactions, and their queries with output topic and last decided batch.
 
+    If a coordinator does not answer, its transactions are missing in the list, and the command names it.
+
+    Status: 0 done; 1 not done, or the list is not complete; 2 invalid arguments.
+
     Example: fencepost spark sinks -b localhost:9092
     """
     with failures_reported():
         session = open_session(bootstrap_servers, command_config, decision_topic)
-        open_ids = [transaction.transactional_id for transaction in session.listed(("Ongoing",))]
+        known = session.sinks()
+        open_ids = [each.transactional_id for each in known.listed if each.state == "Ongoing"]
         found = [
             (
                 sink,
                 sum(session.is_task_of(sink, transactional_id) for transactional_id in open_ids),
                 session.sink_link.queries(sink),
             )
-            for sink in session.sinks()
+            for sink in known.names
         ]
+    _print_sinks(found, as_json=as_json)
+    if known.missing is not None:
+        refuse_incomplete(map(unanswered_finding, unanswered_lists("transactions", known.missing.errors)))
+
+
+def _print_sinks(found: Sequence[tuple[str, int, Sequence[Any]]], *, as_json: bool) -> None:
     if as_json:
         print_json(
             [

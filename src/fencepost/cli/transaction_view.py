@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, client_settings, first_contact
 from fencepost.cli.diagnosis.cluster_snapshot import Calls, ClusterSnapshot, SnapshotCollector
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
+from fencepost.client.diagnosis.collecting import CollectionLimits
 from fencepost.client.diagnosis.holding import OPEN_STATES, is_two_phase, note_of, partition_name
-from fencepost.errors import ConfigurationError, ItemsFailedError, UnsupportedVersionError
+from fencepost.errors import ConfigurationError, ItemsFailedError, KafkaTimeoutError, UnsupportedVersionError
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost.spark.sink import names
@@ -89,6 +90,14 @@ def meaning_in(snapshot: ClusterSnapshot, transaction: TransactionDescription) -
     return meaning_of(transaction.transactional_id, state, next(decisions, None))
 
 
+class KnownSinks(NamedTuple):
+    """The known Spark sinks, their transactions, and the error if some coordinators have not answered."""
+
+    names: Sequence[str]
+    listed: Sequence[TransactionListing]
+    missing: ItemsFailedError | None
+
+
 class Session:
     """A client and the contents of the decision topic."""
 
@@ -128,42 +137,37 @@ class Session:
             self._decisions[sink] = self.sink_link.decisions(sink)
         return self._decisions[sink]
 
-    def sinks(self) -> list[str]:
-        """Return every Spark sink that the brokers or the decision topic know."""
-        found, missing = self._known_sinks()
-        if missing is not None:
-            raise missing
-        return found
-
-    def _known_sinks(self) -> tuple[list[str], ItemsFailedError | None]:
-        """Return the known Spark sinks, and the error if some brokers have not answered."""
-        sinks: set[str] = set()
+    def sinks(self) -> KnownSinks:
+        """Return every Spark sink that the decision topic or a coordinator knows."""
+        found = self._decided_sinks()
         missing: ItemsFailedError | None = None
-        listed: Iterable[TransactionListing]
+        listed: list[TransactionListing] = []
         try:
             listed = self.link.io.run(self.link.admin.list_transactions(names.ANY_SINK))
         except UnsupportedVersionError:
-            listed = ()  # before Kafka 3.0 only the decision topic knows them
+            pass  # before Kafka 3.0 only the decision topic knows them
         except ItemsFailedError as error:
-            missing, listed = error, chain.from_iterable(error.results.values())
-        for transaction in listed:
-            name = names.parse(transaction.transactional_id)
-            if name is not None:
-                sinks.add(name.sink)
+            missing, listed = error, sorted(chain.from_iterable(error.results.values()))
+        parsed = (names.parse(transaction.transactional_id) for transaction in listed)
+        found |= {name.sink for name in parsed if name is not None}
+        return KnownSinks(sorted(found), listed, missing)
+
+    def _decided_sinks(self) -> set[str]:
         store = DecisionStore(self.link.admin, self._topic)
         deadline_ms = self.link.admin.cluster.runtime.now_ms() + int(PATIENCE_MS)
-        if self.link.io.run(store.is_there(deadline_ms)):  # reading must not create the topic
-            sinks.update(self.link.io.run(store.sinks(deadline_ms)))
-        return sorted(sinks), missing
+        is_there = self.link.io.run(store.is_there(deadline_ms))  # reading must not create the topic
+        return set(self.link.io.run(store.sinks(deadline_ms))) if is_there else set()
 
     def check_sink(self, sink: str) -> None:
         """Raise ConfigurationError if the sink does not exist; the message lists all sinks. Raises KafkaError."""
-        known, missing = self._known_sinks()
-        if sink in known:
+        if sink in self._decided_sinks():
+            return  # coordinators that do not answer need not be waited for
+        known = self.sinks()
+        if sink in known.names:
             return
-        if missing is not None:
-            raise missing
-        raise ConfigurationError(f"there is no sink {sink!r}; there are: {', '.join(known) or 'none'}")
+        if known.missing is not None:
+            raise KafkaTimeoutError(f"it is not known if there is a sink {sink!r}: {known.missing}")
+        raise ConfigurationError(f"there is no sink {sink!r}; there are: {', '.join(known.names) or 'none'}")
 
     def decided_by(self, transactional_id: str) -> Decision | None:
         """Return the decision that names this transaction, or None."""
@@ -196,13 +200,13 @@ class Session:
             "spark": self.meaning(transaction) if spark is None else spark,
         }
 
-    def collect(self, parts: Iterable[str]) -> ClusterSnapshot:
-        """Return these parts of the facts about the cluster, within default.api.timeout.ms.
+    def collect(self, parts: Iterable[str], bounds: CollectionLimits | None = None) -> ClusterSnapshot:
+        """Return these parts of the facts about the cluster, within default.api.timeout.ms and the bounds.
 
         Raises KafkaError if no broker answers.
         """
         limit_ms = self.link.config.default_api_timeout_ms
-        collector = SnapshotCollector.within(Calls(self.link.admin.cluster, limit_ms), self._topic, limit_ms)
+        collector = SnapshotCollector.within(Calls(self.link.admin.cluster, limit_ms), self._topic, limit_ms, bounds)
         return self.link.io.run(collector.collect(parts))
 
 

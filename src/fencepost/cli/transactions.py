@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -42,9 +42,11 @@ from fencepost.cli.spark import Sink, forget, sinks
 from fencepost.cli.transaction_view import Session, meaning_in, open_session, state_of
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.diagnosis.cluster_rules import unanswered_finding
+from fencepost.client.diagnosis.collecting import CollectionLimits
 from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, creation_of
 from fencepost.client.diagnosis.diagnosing import diagnose
-from fencepost.client.diagnosis.facts import FailureKind
+from fencepost.client.diagnosis.facts import FailureKind, unknown_of
+from fencepost.client.diagnosis.findings import Finding
 from fencepost.client.diagnosis.holding import (
     OPEN_STATES,
     Cause,
@@ -56,12 +58,16 @@ from fencepost.client.diagnosis.holding import (
 )
 from fencepost.client.diagnosis.visibility import TRANSACTIONAL_IDS
 from fencepost.client.prepared import PreparedTransaction
+from fencepost.errors import ItemsFailedError
 from fencepost.spark import takeover
 from fencepost.spark.errors import UnfinishedSinkError
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.runner import resolve_sink
 
 __all__ = ["transactions"]
+
+HOLDING: Final = ("topics", "offsets", "transactions that hold readers back")
+"""The questions whose answers tell which readers a transaction holds back."""
 
 transactions = command_group("List, describe and resolve transactions.")
 transactions.command()(sinks)
@@ -211,22 +217,39 @@ def describe(
 ) -> None:
     """Show age, timeout, partitions, the readers that wait for it and, for a Spark sink, the decision.
 
+    If a coordinator, or the leader of a partition, does not answer, the command shows what is known, and names it.
+
     Example: fencepost transactions describe orders-copier --json
 
-    Status: 0 done; 1 the id is unknown, or not done; 2 invalid arguments.
+    Status: 0 done; 1 the id is unknown, the description is not complete, or not done; 2 invalid arguments.
     """
     with failures_reported():
         session = open_session(bootstrap_servers, command_config, decision_topic)
-        described = session.describe(transactional_id)
-        held = held_back(session.collect(("brokers", "topics", "transactions"))).values()
+        described, missing = _described(session, transactional_id)
+        topics = frozenset(partition.topic for each in described for partition in each.partitions)
+        snapshot = session.collect(("brokers", "topics", "transactions"), CollectionLimits(topic_names=topics))
+        missing += [unanswered_finding(each) for each in snapshot.unknown if each.part in HOLDING and topics]
+        held = held_back(snapshot).values()
         facts = [{**session.facts(each), "holds_back": _held_by(each.transactional_id, held)} for each in described]
     if as_json:
         print_json(facts)
     else:
         for transaction, fact in zip(described, facts, strict=True):
             _print_facts(transaction, fact)
+    if missing:
+        refuse_incomplete(missing, "description")
     if any(transaction.error_code != 0 for transaction in described):
         raise typer.Exit(1)
+
+
+def _described(session: Session, ids: Sequence[str]) -> tuple[list[TransactionDescription], list[Finding]]:
+    """Return the descriptions, and findings about coordinators that do not answer. Raises KafkaError if none does."""
+    try:
+        return session.describe(ids), []
+    except ItemsFailedError as error:
+        names = ", ".join(error.errors)
+        question = unknown_of("transactions", next(iter(error.errors.values())), f" {names}")
+        return [error.results[each] for each in ids if each in error.results], [unanswered_finding(question)]
 
 
 def _held_by(transactional_id: str, held: Iterable[HeldBack]) -> list[str]:

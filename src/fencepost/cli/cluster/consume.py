@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
@@ -11,10 +11,12 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from fencepost.cli.cluster.group_reading import POLL_MS, ReadingMember
+from fencepost.cli.cluster.known_offsets import KnownOffsets
 from fencepost.cli.cluster.positions import POSITIONS, Offset, Point, Position, position_of
 from fencepost.cli.cluster.record_files import KINDS, Write, named_by_kind, written_to
 from fencepost.cli.cluster.record_lines import json_line, text_line
 from fencepost.cli.cluster.topics import described
+from fencepost.cli.cluster.unread import UnreadPartitions
 from fencepost.cli.cluster_settings import (
     PATIENCE,
     CommandConfig,
@@ -33,6 +35,7 @@ from fencepost.client.records import Fetched, Record, to_records
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.counted import counted_noun
+from fencepost.errors import KafkaError
 
 __all__ = ["consume"]
 
@@ -103,6 +106,11 @@ def consume(
     --output it commits when the file is complete. With --follow it continues until Ctrl-C. JSON contains bytes that are
     not UTF-8 in base64, as value_base64; without --json they are printed unchanged.
 
+    If a partition cannot be read, as when its leader does not answer, the command prints the records of the others and
+    names it. A file is not written then.
+
+    Status: 0 done; 1 not done, or a partition was not read to the end; 2 invalid arguments.
+
     Example: fencepost consume orders --from 2026-01-31T12:00:00Z --json | jq .value
     """
     if follow and end != "end":
@@ -117,25 +125,32 @@ def consume(
     with connected(bootstrap_servers, command_config, more) as admin:
         settings = _settings(bootstrap_servers, command_config, more, read_committed=read_committed)
         partitions = _chosen_partitions(admin, topic, partition)
+        unread = UnreadPartitions(is_error=output is not None)
+        ranges: dict[TopicPartition, _Range] = {}
         if group is not None and reset is not None:
             settings |= {"group.id": group, "auto.offset.reset": reset, "enable.auto.commit": "false"}
+        else:
+            ranges = _ranges(admin, partitions, first, last, unread, read_committed=read_committed)
+        later = unread.taken_later() if follow and reset is not None else []
+        if later:
+            settings["auto.offset.reset"] = str(reset)
         with Consumer.from_config(settings) as consumer, stopped_by_signals() as stopped:
             to = _to(output, follow, _form(key_separator, as_json=as_json))
             # Ctrl-C does not interrupt the write to a file. The reader of a pipe may never read, so there it must.
             together = nullcontext if output is None else stopped.after
             if group is not None:
-                member = ReadingMember(consumer, topic)
+                member = ReadingMember(consumer, topic, unread)
                 count, is_whole = _written(member.read(follow=follow, most=most, commits=output is None), to, together)
                 if output is not None and (is_whole or follow):
                     member.commit()
             else:
-                ranges = _ranges(admin, partitions, first, last, read_committed=read_committed)
-                pieces = _followed(consumer, ranges) if follow else _read(consumer, ranges)
+                pieces = _followed(consumer, ranges, later) if follow else _read(consumer, ranges, unread)
                 count, is_whole = _written(_at_most(pieces, most), to, together)
     sys.stdout.flush()
     sys.stderr.write(f"{counted_noun(count, 'record')}{'' if is_whole or follow else ', stopped before the end'}\n")
     if stopped.by is not None and not (is_whole or follow):
         raise typer.Exit(128 + stopped.by)
+    unread.refuse_if_any()
 
 
 def _settings(
@@ -159,28 +174,37 @@ def _chosen_partitions(admin: Admin, topic: str, wanted: Sequence[int] | None) -
 
 
 def _ranges(
-    admin: Admin, partitions: Sequence[TopicPartition], first: Position, last: Position, *, read_committed: bool
+    admin: Admin,
+    partitions: Sequence[TopicPartition],
+    first: Position,
+    last: Position,
+    unread: UnreadPartitions,
+    *,
+    read_committed: bool,
 ) -> dict[TopicPartition, _Range]:
-    """Return the offsets to read of each partition. Prints how many records wait for an open transaction."""
-    high = {partition: at.offset for partition, at in admin.list_offsets(dict.fromkeys(partitions, LATEST)).items()}
-    begins = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
-    ends = high
-    if read_committed:
-        stable = admin.list_offsets(dict.fromkeys(partitions, LATEST), isolation=Isolation.READ_COMMITTED)
-        ends = {partition: min(high[partition], at.offset) for partition, at in stable.items()}
+    """Return the offsets to read of each partition. Prints how many records wait for an open transaction.
 
-    def resolved(position: Position) -> Mapping[TopicPartition, int]:
+    Partitions whose leader does not answer are in `unread` instead. Raises KafkaError if none answers.
+    """
+    known = KnownOffsets(admin, partitions)
+    high, begins = known.offsets_at(LATEST), known.offsets_at(EARLIEST)
+    stable = known.offsets_at(LATEST, Isolation.READ_COMMITTED) if read_committed else high
+    ends = {partition: min(high[partition], at) for partition, at in stable.items()}
+
+    def resolved(position: Position) -> dict[TopicPartition, int]:
         if isinstance(position, Offset):
-            back = {partition: max(ends[partition] + position.at, begins[partition].offset) for partition in partitions}
-            return back if position.at < 0 else dict.fromkeys(partitions, position.at)
-        found = admin.list_offsets(dict.fromkeys(partitions, position.timestamp))
-        return {
-            partition: high[partition] if found[partition].offset < 0 else found[partition].offset
-            for partition in partitions
-        }
+            back = {partition: max(end + position.at, begins[partition]) for partition, end in ends.items()}
+            return back if position.at < 0 else dict.fromkeys(ends, position.at)
+        found = known.offsets_at(position.timestamp)
+        return {partition: high[partition] if at < 0 else at for partition, at in found.items()}
 
     starts, stops = resolved(first), resolved(last)
-    for partition, stop in stops.items():
+    if len(known.failed) == len(partitions):
+        raise next(iter(known.failed.values()))
+    unread.add(known.failed)
+    read = [partition for partition in partitions if partition not in known.failed]
+    for partition in read:
+        stop = stops[partition]
         behind = min(stop, high[partition]) - ends[partition]
         if behind > 0:
             sys.stderr.write(
@@ -188,17 +212,24 @@ def _ranges(
                 f"{'waits' if behind == 1 else 'wait'} for an open "
                 f"transaction (fencepost transactions list --topic {partition.topic})\n"
             )
-    return {partition: _Range(starts[partition], min(stops[partition], ends[partition])) for partition in partitions}
+    return {partition: _Range(starts[partition], min(stops[partition], ends[partition])) for partition in read}
 
 
-def _read(consumer: Consumer, ranges: Mapping[TopicPartition, _Range]) -> Iterator[Fetched]:
-    for (topic, number), (start, end) in ranges.items():
+def _read(consumer: Consumer, ranges: Mapping[TopicPartition, _Range], unread: UnreadPartitions) -> Iterator[Fetched]:
+    """Yield the records of one partition after the other. One that fails does not keep back the others."""
+    for partition, (start, end) in ranges.items():
         if start < end:
-            yield from consumer.fetch_range(topic, number, start, end)
+            try:
+                yield from consumer.fetch_range(*partition, start, end)
+            except KafkaError as error:
+                unread.add({partition: error})
 
 
-def _followed(consumer: Consumer, ranges: Mapping[TopicPartition, _Range]) -> Iterator[Fetched]:
-    consumer.assign([*ranges])
+def _followed(
+    consumer: Consumer, ranges: Mapping[TopicPartition, _Range], later: Iterable[TopicPartition]
+) -> Iterator[Fetched]:
+    """Yield records without end. The positions in the partitions of `later` are found when their leaders answer."""
+    consumer.assign([*ranges, *later])
     for partition, (start, _) in ranges.items():
         consumer.seek(partition, start)
     while True:

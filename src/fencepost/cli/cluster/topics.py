@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
 
+from fencepost.cli.cluster.known_offsets import KnownOffsets
 from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected, pairs_of
 from fencepost.cli.hidden import check_visible, refuse_incomplete
 from fencepost.cli.names import topic_named
@@ -27,9 +28,8 @@ from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.cluster_rules import unanswered_finding
 from fencepost.client.diagnosis.collecting import unanswered_offsets
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
-from fencepost.client.types import Isolation, OffsetAt, OffsetSpec, TopicPartition
+from fencepost.client.types import Isolation, OffsetAt, TopicPartition
 from fencepost.counted import counted_noun
-from fencepost.errors import ItemsFailedError, KafkaError
 
 __all__ = ["described", "topics"]
 
@@ -112,30 +112,18 @@ class _Offsets:
     """Offsets of the partitions of some topics, as far as their leaders answer."""
 
     def __init__(self, admin: Admin, topics: Iterable[TopicDescription]) -> None:
-        self.failed: dict[TopicPartition, KafkaError] = {}
         # A partition without a leader cannot be queried for offsets, but must be shown.
-        led = [
+        led = (
             TopicPartition(each.name, number)
             for each in topics
             for number, at in each.partitions.items()
             if at.leader >= 0
-        ]
-        self.begins = self._ask(admin, led, EARLIEST, Isolation.READ_UNCOMMITTED)
-        self.stable = self._ask(admin, self.begins, LATEST, Isolation.READ_COMMITTED)
-        self.ends = self._ask(admin, self.stable, LATEST, Isolation.READ_UNCOMMITTED)
-
-    def _ask(
-        self, admin: Admin, partitions: Collection[TopicPartition], end: OffsetSpec, isolation: Isolation
-    ) -> dict[TopicPartition, OffsetAt]:
-        """Return the offsets of the partitions whose leaders answer. The others need not be asked again."""
-        try:
-            return admin.list_offsets(dict.fromkeys(partitions, end), isolation=isolation)
-        except ItemsFailedError as error:
-            self.failed |= error.errors
-            return error.results
-        except KafkaError as error:
-            self.failed |= dict.fromkeys(partitions, error)
-            return {}
+        )
+        known = KnownOffsets(admin, led)
+        self.begins = known.at(EARLIEST)
+        self.stable = known.at(LATEST, Isolation.READ_COMMITTED)
+        self.ends = known.at(LATEST)
+        self.failed = known.failed
 
 
 def _facts(topic: TopicDescription, offsets: _Offsets) -> dict[str, Any]:

@@ -23,8 +23,9 @@ from fencepost.client.net.transaction_calls import MOVED_ON, end_txn, find_endin
 from fencepost.client.prepared import PreparedTransaction, name_of, settle_commit, unknown_outcome
 from fencepost.client.types import TopicPartition
 from fencepost.errors import (
-    DisconnectedError,
+    ItemsFailedError,
     KafkaError,
+    KafkaTimeoutError,
     ProducerFencedError,
     ProtocolError,
     TransactionCommittedError,
@@ -46,6 +47,7 @@ from fencepost.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+MOST_NAMED: Final = 3  # ids in error messages
 FENCING_BY_GROUP: Final = {TXN_OFFSET_COMMIT: 3, OFFSET_FETCH: 7}
 """Versions of a broker that verifies the member and holds back pending offsets (KIP-447), by API key."""
 
@@ -321,17 +323,29 @@ class AdminTransactions(AdminBase):
     async def describe_transactions(
         self, transactional_ids: Sequence[str], *, api_timeout_ms: int | None = None
     ) -> list[TransactionDescription]:
-        """Return a description of each id, in order; an unknown id has error_code 105. Raises KafkaError."""
+        """Return a description of each id, in order; an unknown id has error_code 105.
+
+        Raises:
+            ItemsFailedError: Some ids could not be described in time, such as those of a coordinator that does not
+                answer; `results` has the descriptions of the others.
+            KafkaError: No id could be described, or a coordinator refused one.
+        """
         deadline_ms = self._deadline(api_timeout_ms)
         missing = list(dict.fromkeys(transactional_ids))
         found: dict[str, TransactionDescription] = {}
-        attempt, operation = 0, "DescribeTransactions"
+        attempt, operation = 0, f"DescribeTransactions of {', '.join(map(repr, missing[:MOST_NAMED]))}"
         while missing:
             error = await self._describe_some(missing, found, deadline_ms)
             missing = [transactional_id for transactional_id in missing if transactional_id not in found]
             if missing:
-                left_out = ProtocolError(f"{operation} of {missing[0]!r}: the coordinator left it out of its answer")
-                await self.cluster.pause_after(error or left_out, attempt, deadline_ms, operation)
+                left_out = ProtocolError(f"{operation}: the coordinator left it out of its answer")
+                try:
+                    await self.cluster.pause_after(error or left_out, attempt, deadline_ms, operation)
+                except KafkaTimeoutError as late:
+                    if not found:
+                        raise
+                    errors = dict.fromkeys(missing, late)
+                    raise ItemsFailedError.of("DescribeTransactions", found, errors) from late
                 attempt += 1
         self.cluster.lasting_errors.succeeded(operation)
         return [found[transactional_id] for transactional_id in transactional_ids]
@@ -352,7 +366,7 @@ class AdminTransactions(AdminBase):
             return failure
         calls = [self._describe_at(node, ids, deadline_ms) for node, ids in by_node.items()]
         for (_, ids), result in zip(by_node.items(), await gather(self.cluster.runtime, calls), strict=True):
-            if isinstance(result, DisconnectedError):
+            if isinstance(result, KafkaError) and self.cluster.worth_retrying(result):
                 for transactional_id in ids:
                     self.cluster.forget_coordinator(Coordinator(CoordinatorKind.TRANSACTION, transactional_id))
                 error = result

@@ -34,6 +34,7 @@ __all__ = [
     "CollectionLimits",
     "Collector",
     "Rotation",
+    "by_reason",
     "checked",
     "unanswered_lists",
     "unanswered_offsets",
@@ -486,6 +487,14 @@ def checked(answer: T | Exception) -> T | KafkaError:
     if isinstance(answer, Exception) and not isinstance(answer, KafkaError):
         raise answer
     return answer
+
+
+def by_reason(failed: Mapping[TopicPartition, KafkaError]) -> list[tuple[list[TopicPartition], KafkaError]]:
+    """Return the partitions that have failed for the same reason, each time with the first error."""
+    found: dict[str, tuple[list[TopicPartition], KafkaError]] = {}
+    for partition, reason in sorted(failed.items(), key=lambda each: each[0]):
+        found.setdefault(str(reason), ([], reason))[0].append(partition)
+    return list(found.values())
 
 
 def unanswered_offsets(failed: Mapping[TopicPartition, KafkaError]) -> list[UnansweredQuestion]:
