@@ -333,8 +333,12 @@ def test_a_full_disk(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.kafka
-def test_requests_that_are_throttled(apache_kafka: ApacheKafka) -> None:
+def test_requests_that_are_throttled(
+    apache_kafka: ApacheKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Our broker enforces quotas of bytes only, and throttles no request for metadata."""
+    file = tmp_path / "client.properties"
+    file.write_text("client.id=hurried\n")
     parts: list[tuple[str, str | None]] = [("client-id", "hurried")]
     settings = {"bootstrap.servers": apache_kafka.bootstrap_servers, "client.id": "hurried"}
 
@@ -348,6 +352,9 @@ def test_requests_that_are_throttled(apache_kafka: ApacheKafka) -> None:
         assert not throttled()
         assert alter(client, parts, ("request_percentage", 0.01)) == (0, "")
         until(throttled)
+        found = codes_of(apache_kafka.bootstrap_servers, file, capsys)
+        assert "FP108" in found
+        assert "FP101" not in found, "it answers late because of the quota"
         assert alter(client, parts, ("request_percentage", None)) == (0, "")
 
 

@@ -48,8 +48,8 @@ def hang(broker: BrokerUnderTest, client: RawClient, admin: fencepost.Admin, mon
         if broker.is_ours:
             known = admin.describe_transactions([name]) if name else []
 
-            async def transactions_of(*_: object) -> list[TransactionDescription]:
-                return known
+            async def transactions_of(*_: object) -> tuple[list[TransactionDescription], None]:
+                return known, None
 
             monkeypatch.setattr(AdminHanging, "_transactions_of", transactions_of)
             version = 12

@@ -119,7 +119,7 @@ def test_a_batch_that_is_partly_there_needs_a_persons_word(
     query.produce("2-0")
     rows = query.describe(2)
     assert query.adopt("--yes", *rows) == 3
-    assert "1 of its 2 rows are in the output, and 1 are not" in capsys.readouterr().err
+    assert "1 of its 2 rows is in the output, and 1 is not" in capsys.readouterr().err
     query.produce("2-1")  # a person writes what is missing
     assert query.adopt("--yes", *rows, "--begun", "again") == 1
     assert "it would be there twice" in capsys.readouterr().err

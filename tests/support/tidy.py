@@ -56,6 +56,7 @@ BELOW: dict[str, frozenset[str]] = {
         {
             "arguments",
             "config",
+            "counted",
             "errors",
             "jaas",
             "process",
@@ -87,7 +88,18 @@ BELOW: dict[str, frozenset[str]] = {
     ),
     "schemas": frozenset({"client", "errors"}),
     "compat": frozenset(
-        {"arguments", "client", "common_config", "config", "errors", "extras", "process", "protocol", "setting"}
+        {
+            "arguments",
+            "client",
+            "common_config",
+            "config",
+            "counted",
+            "errors",
+            "extras",
+            "process",
+            "protocol",
+            "setting",
+        }
     ),
     "spark": frozenset(
         {
@@ -96,6 +108,7 @@ BELOW: dict[str, frozenset[str]] = {
             "client",
             "config",
             "config_providers",
+            "counted",
             "errors",
             "extras",
             "common_config",
@@ -127,12 +140,14 @@ BELOW: dict[str, frozenset[str]] = {
             "small_files",
         }
     ),
-    "lab.check": frozenset({"spark", "client", "broker", "config", "errors", "protocol"}),
+    "lab.check": frozenset({"spark", "client", "broker", "config", "counted", "errors", "protocol"}),
     "lab.torture": frozenset(
         {"lab.check", "client", "config", "config_providers", "errors", "protocol", "small_files"}
     ),
-    "lab.benchmark": frozenset({"lab.torture", "client", "config", "errors"}),
-    "lab.demo": frozenset({"lab.torture", "lab.check", "spark", "client", "broker", "config", "errors", "protocol"}),
+    "lab.benchmark": frozenset({"lab.torture", "client", "config", "counted", "errors"}),
+    "lab.demo": frozenset(
+        {"lab.torture", "lab.check", "spark", "client", "broker", "config", "counted", "errors", "protocol"}
+    ),
     "lab.cli": frozenset(
         {
             "lab.check",
@@ -145,6 +160,7 @@ BELOW: dict[str, frozenset[str]] = {
             "client",
             "broker",
             "config",
+            "counted",
             "errors",
             "extras",
             "protocol",

@@ -13,6 +13,7 @@ from fencepost.broker.api.apis import SERVED
 from fencepost.broker.faults.table import DiskFault, DiskOperation, FaultAction, FaultTable, RequestFault
 from fencepost.broker.server import BrokerServer
 from fencepost.broker.timing.clock import Clock
+from fencepost.counted import counted_noun
 from fencepost.errors import ConfigurationError
 from fencepost.protocol.codes import ErrorCode
 
@@ -117,7 +118,7 @@ class Fault:
         """Wait until the fault was applied this many times. Raises TimeoutError after `timeout_s` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._rule.hits >= hits, timeout_s):
-                raise TimeoutError(f"struck {self._rule.hits} times in {timeout_s} s, not {hits}")
+                raise TimeoutError(f"struck {counted_noun(self._rule.hits, 'time')} in {timeout_s} s, not {hits}")
 
     def remove(self) -> None:
         """Remove the fault."""

@@ -23,7 +23,7 @@ from fencepost.client.diagnosis.collecting import by_reason
 from fencepost.client.diagnosis.facts import unknown_of
 from fencepost.client.diagnosis.holding import partition_name, partition_words, undecided_of
 from fencepost.client.types import TopicPartition
-from fencepost.counted import counted_noun
+from fencepost.counted import agreeing, counted_noun
 from fencepost.errors import ItemsFailedError, KafkaError
 
 __all__ = ["find_hanging"]
@@ -71,11 +71,9 @@ def find_hanging(
     may therefore be committed: the coordinator's last decision for its id is a commit. Find out if the commit of its
     producer succeeded. If so, use --commit, else --abort --even-if-committed.
 
-    The command needs DESCRIBE and READ on topics, and DESCRIBE on all transactional ids: a transaction whose id is
-    hidden looks as if it hangs.
+    It needs DESCRIBE and READ on topics, and DESCRIBE on all transactional ids: one with a hidden id seems to hang.
 
-    If a broker does not answer, the command searches the partitions of the others, and names the rest. It ends no
-    transaction that may belong to a coordinator that does not answer.
+    If a broker does not answer, the command names the partitions that are not known. It ends no transaction of theirs.
 
     Status: 0 there is none (with --abort or --commit: no more); 1 there are some, the search is not complete, or not
     done; 2 invalid arguments.
@@ -122,7 +120,7 @@ def _conclude(
         sys.stderr.write(f"fencepost: {words}\n")
     problems = [still] if still else []
     if unread:
-        which = "it has" if len(unread) == 1 else "they have"
+        which = agreeing(len(unread), "they have")
         problems.append(f"not looked at, because {which} no leader (FP201): {partition_words(unread, MOST_NAMED)}")
     problems += _incomplete(unknown)
     if problems:
@@ -185,7 +183,11 @@ def _agree(
         )
     where = partition_words([each.partition for each in transactions], MOST_NAMED)
     seen = "Readers of committed records will see" if commit else "No reader of committed records will ever see"
-    confirmed(f"{'Commit' if commit else 'Abort'} {len(transactions)} ({where})? {seen} what they wrote.", yes=yes)
+    confirmed(
+        f"{'Commit' if commit else 'Abort'} {len(transactions)} ({where})? {seen} what "
+        f"{agreeing(len(transactions), 'they')} wrote.",
+        yes=yes,
+    )
 
 
 def _ended(admin: Admin, hanging: HangingTransaction, still: _Search, *, commit: bool) -> bool:

@@ -323,13 +323,16 @@ def _question(decision: Decision, states: States, chosen: LostBatchChoice) -> st
     what = f"Continue after batch {decision.batch_id}"
     if chosen is LostBatchChoice.ACCEPT:
         lost, unknown = count[WinnerState.LOST], count[WinnerState.UNKNOWN]
-        parts = [f"{lost} lost transactions"] if lost else []
+        parts = [counted_noun(lost, "lost transaction")] if lost else []
         parts += [f"{counted_noun(unknown, 'transaction')} that may be lost"] if unknown else []
         return f"{what}, without the rows of {' and '.join(parts)}?" if parts else f"{what}?"
     unknown = count[WinnerState.UNKNOWN]
     there = len(states) - count[WinnerState.LOST] - unknown
     maybe = f" and perhaps of {unknown} more" if unknown else ""
-    return f"Write batch {decision.batch_id} again, and have the rows of {there} committed transactions{maybe} twice?"
+    return (
+        f"Write batch {decision.batch_id} again, and have the rows of "
+        f"{counted_noun(there, 'committed transaction')}{maybe} twice?"
+    )
 
 
 def _facts(decision: Decision, states: States) -> dict[str, Any]:

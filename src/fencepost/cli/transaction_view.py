@@ -141,11 +141,11 @@ class Session:
         """Return every Spark sink that the decision topic or a coordinator knows."""
         found = self._decided_sinks()
         missing: ItemsFailedError | None = None
-        listed: list[TransactionListing] = []
+        listed: list[TransactionListing]
         try:
             listed = self.link.io.run(self.link.admin.list_transactions(names.ANY_SINK))
         except UnsupportedVersionError:
-            pass  # before Kafka 3.0 only the decision topic knows them
+            listed = []  # before Kafka 3.0 only the decision topic knows them
         except ItemsFailedError as error:
             missing, listed = error, sorted(chain.from_iterable(error.results.values()))
         parsed = (names.parse(transaction.transactional_id) for transaction in listed)

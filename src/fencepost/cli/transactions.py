@@ -18,7 +18,7 @@ from fencepost.cli.cluster_settings import (
     sink_options,
 )
 from fencepost.cli.diagnosis.cluster_snapshot import ClusterSnapshot
-from fencepost.cli.diagnosis.finding_text import as_value, lines_of
+from fencepost.cli.diagnosis.finding_text import as_value, report_of
 from fencepost.cli.ending import Consent, age_words, end_open, ending_of, lost_parts
 from fencepost.cli.hanging import find_hanging
 from fencepost.cli.hidden import refuse_hidden, refuse_incomplete
@@ -192,10 +192,8 @@ def _print_listed(
         sys.stdout.write("\n")
         lines = [(partition_name(each.partition), str(each.stable), str(each.behind), _holder(each)) for each in held]
         print_table([("PARTITION", "READERS STOP AT", "BEFORE THE END", "FOR"), *lines])
-    for finding in findings:
-        sys.stdout.write("\n")
-        for line in lines_of(finding, snapshot.at_ms):
-            print_line(line)
+    for line in report_of(findings, snapshot.at_ms):
+        print_line(line)
 
 
 def _holder(held: HeldBack) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pickle import PickleError
 from typing import TYPE_CHECKING, Final
 
+from fencepost.counted import share_has
 from fencepost.errors import ApplicationRecoverableError, ConfigurationError, FatalError, KafkaError
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ class BatchTimedOutError(ApplicationRecoverableError):
 
     def __init__(self, query_id: str, batch_id: int, ended: list[str], of: int) -> None:
         super().__init__(
-            f"batch {batch_id} of query {query_id} was not decided, and nothing of it is visible: {len(ended)} of its "
-            f"{of} transactions have ended or are about to: {', '.join(ended[:3])}. A batch has to be written and "
+            f"batch {batch_id} of query {query_id} was not decided, and nothing of it is visible: "
+            f"{share_has(len(ended), of, 'transaction')} ended or will end soon: {', '.join(ended[:3])}. "
+            "A batch has to be written and "
             "committed within kafka.transaction.timeout.ms: raise it and the brokers' transaction.max.timeout.ms, or "
             "give each batch less (maxOffsetsPerTrigger; Spark plans this batch anew after `fencepost spark repair "
             "--replan`). If time was not the cause: another query writes under the "

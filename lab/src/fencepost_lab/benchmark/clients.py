@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import fencepost
 from fencepost import TopicPartition
 from fencepost.config import ProducerConfig
+from fencepost.counted import counted_noun
 from fencepost_lab.benchmark.contest import Contest
 from fencepost_lab.torture.access import Access, librdkafka_settings
 
@@ -232,7 +233,9 @@ def _their_produce(load: Load, topic: str, records: int) -> None:
         producer.purge()
         del producer  # ends its threads, which would create the topic again after its deletion
     if left:
-        raise fencepost.errors.KafkaTimeoutError(f"{PEER} did not deliver {left} records within {PATIENCE_S:.0f} s")
+        raise fencepost.errors.KafkaTimeoutError(
+            f"{PEER} did not deliver {counted_noun(left, 'record')} within {PATIENCE_S:.0f} s"
+        )
 
 
 # Consuming -----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from fencepost.cli.garbage import without_collections
 from fencepost.cli.names import file_to_write, need_other_file
 from fencepost.cli.output import Json, failures_reported, print_json
 from fencepost.cli.progress import step
+from fencepost.counted import noun_for
 from fencepost.small_files import bare_reason, written_whole
 from fencepost_lab.check.history.file import decoded, operations_of
 from fencepost_lab.check.history.model import History, InvalidHistory
@@ -74,7 +75,7 @@ def _counted(lines: Iterable[str]) -> Iterator[str]:
     """Yield the lines, and show how many were read."""
     for number, line in enumerate(lines, 1):
         if not number % _COUNTED:
-            step(f"{number:,} lines read")
+            step(f"{number:,} {noun_for(number, 'line')} read")
         yield line
 
 

@@ -21,6 +21,7 @@ from fencepost.arguments import brief_repr, whole_number
 from fencepost.cli.names import file_to_write, need_other_file
 from fencepost.cli.output import MOST_SECONDS, Json, failures_reported, print_json, print_table, stopped_by_signals
 from fencepost.cli.progress import step
+from fencepost.counted import counted_noun
 from fencepost.small_files import bare_reason, read_small, written_whole
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def _search(tally: _Tally, pairs: Iterator[tuple[Simulation, int]], profile: str
         raise typer.BadParameter("must be swarm, lite or liveness", param_hint="--profile") from None
     began = time.process_time()
     for simulation, seed in pairs:
-        step(f"{tally.runs} runs, {tally.simulated_ms / 60_000:.1f} simulated minutes; seed {seed}")
+        step(f"{counted_noun(tally.runs, 'run')}, {tally.simulated_ms / 60_000:.1f} simulated minutes; seed {seed}")
         try:
             options = simulation.changed(simulation.draw(seed, chosen), tally.options)
         except ValueError as error:
@@ -232,7 +233,8 @@ def _print_result(tally: _Tally, console: Console, json: bool, *, stopped: bool)
         return
     words = "stopped after " if stopped else ""
     _print(
-        f"{words}{tally.runs} runs{_seeds(tally)}, {tally.simulated_ms / 60_000:.1f} simulated minutes, "
+        f"{words}{counted_noun(tally.runs, 'run')}{_seeds(tally)}, {tally.simulated_ms / 60_000:.1f} "
+        "simulated minutes, "
         f"{tally.cpu_s:.1f} s of CPU: {'an anomaly' if tally.found else 'no anomaly'}"
     )
     if tally.happened:
@@ -278,6 +280,6 @@ def _history(run: SimulationRun) -> None:
     _print(f"\nagain: fencepost simulate --world {run.world} --seed {run.seed} {again}")
     left_out = len(run.trace) - LINES_AT_MOST
     if left_out > 0:
-        _print(f"... {left_out} events before")
+        _print(f"... {counted_noun(left_out, 'event')} before")
     for line in run.trace[-LINES_AT_MOST:]:
         _print(line)

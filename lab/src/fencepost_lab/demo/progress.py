@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from fencepost.counted import counted_noun
+
 __all__ = ["Counters", "Progress"]
 
 LINE_INTERVAL_SECONDS = 5.0
@@ -49,7 +51,7 @@ class Counters:
     def rows_done(self) -> str:
         """Rows and batches done, in words."""
         done = f"{self.rows:>7,} of {self.rows_total:,} flights ({self.fraction:4.0%})"
-        return f"{done} in {len(self.rows_by_batch)} batches"
+        return f"{done} in {counted_noun(len(self.rows_by_batch), 'batch')}"
 
     def line(self, seconds: float) -> str:
         """Return all counters in one line."""

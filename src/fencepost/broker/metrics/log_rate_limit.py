@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from fencepost.counted import agreeing, counted_noun
+
 __all__ = ["RateLimit", "RateLimits", "SubjectRateLimits"]
 
 _MOST: Final = 1_000
@@ -87,5 +89,10 @@ class SubjectRateLimits:
         if suppressed is None:
             return None
         again = f"; {times} times since the last such message" if times > 1 else ""
-        more = f"; {suppressed} messages about other {self._about} were suppressed" if suppressed else ""
+        more = (
+            f"; {counted_noun(suppressed, 'message')} about other {self._about} "
+            f"{agreeing(suppressed, 'were')} suppressed"
+            if suppressed
+            else ""
+        )
         return again + more

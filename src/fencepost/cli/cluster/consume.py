@@ -34,7 +34,7 @@ from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.records import Fetched, Record, to_records
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.config import ConsumerConfig
-from fencepost.counted import counted_noun
+from fencepost.counted import agreeing, counted_noun, noun_for
 from fencepost.errors import KafkaError
 
 __all__ = ["consume"]
@@ -104,19 +104,14 @@ def consume(
     The command reads up to the current end, one partition after the other, without a group, and commits nothing. With
     --group it reads up to the end of the partitions assigned to this member, and commits what was printed; with
     --output it commits when the file is complete. With --follow it continues until Ctrl-C. JSON contains bytes that are
-    not UTF-8 in base64, as value_base64; without --json they are printed unchanged.
-
-    If a partition cannot be read, as when its leader does not answer, the command prints the records of the others and
-    names it. A file is not written then.
+    not UTF-8 in base64, as value_base64; without --json they are printed unchanged. If the leader of a partition does
+    not answer, the command prints the records of the others, names the partition, and writes no file.
 
     Status: 0 done; 1 not done, or a partition was not read to the end; 2 invalid arguments.
 
     Example: fencepost consume orders --from 2026-01-31T12:00:00Z --json | jq .value
     """
-    if follow and end != "end":
-        raise typer.BadParameter("is not possible with --follow", param_hint="--to")
-    if output is not None and (as_json or key_separator is not None):
-        raise typer.BadParameter("--output is not possible with --json or --key-separator: its name sets the format")
+    _check_together(follow=follow, end=end, output=output, is_formed=as_json or key_separator is not None)
     first, last = position_of(begin, "--from"), position_of(end, "--to")
     reset = RESETS.get(first.timestamp) if isinstance(first, Point) else None
     if group is not None and (reset is None or partition or end != "end"):
@@ -124,19 +119,17 @@ def consume(
     more = pairs_of(setting, "-X")
     with connected(bootstrap_servers, command_config, more) as admin:
         settings = _settings(bootstrap_servers, command_config, more, read_committed=read_committed)
-        partitions = _chosen_partitions(admin, topic, partition)
         unread = UnreadPartitions(is_error=output is not None)
-        ranges: dict[TopicPartition, _Range] = {}
-        if group is not None and reset is not None:
-            settings |= {"group.id": group, "auto.offset.reset": reset, "enable.auto.commit": "false"}
-        else:
-            ranges = _ranges(admin, partitions, first, last, unread, read_committed=read_committed)
+        partitions = _chosen_partitions(admin, topic, partition)
+        settings |= {} if group is None else {"group.id": group, "enable.auto.commit": "false"}
+        read = partitions if group is None else []
+        ranges = _ranges(admin, read, first, last, unread, read_committed=read_committed)
         later = unread.taken_later() if follow and reset is not None else []
-        if later:
-            settings["auto.offset.reset"] = str(reset)
+        if reset is not None and (group is not None or later):
+            settings["auto.offset.reset"] = reset
         with Consumer.from_config(settings) as consumer, stopped_by_signals() as stopped:
             to = _to(output, follow, _form(key_separator, as_json=as_json))
-            # Ctrl-C does not interrupt the write to a file. The reader of a pipe may never read, so there it must.
+            # Ctrl-C must interrupt the write to a pipe, whose reader may never read, but not the write to a file.
             together = nullcontext if output is None else stopped.after
             if group is not None:
                 member = ReadingMember(consumer, topic, unread)
@@ -146,10 +139,23 @@ def consume(
             else:
                 pieces = _followed(consumer, ranges, later) if follow else _read(consumer, ranges, unread)
                 count, is_whole = _written(_at_most(pieces, most), to, together)
+    _conclude(count, None if is_whole or follow else stopped.by, unread)
+
+
+def _check_together(*, follow: bool, end: str, output: Path | None, is_formed: bool) -> None:
+    """Check options that exclude each other. Raises BadParameter."""
+    if follow and end != "end":
+        raise typer.BadParameter("is not possible with --follow", param_hint="--to")
+    if output is not None and is_formed:
+        raise typer.BadParameter("--output is not possible with --json or --key-separator: its name sets the format")
+
+
+def _conclude(count: int, stopped_by: int | None, unread: UnreadPartitions) -> None:
+    """Print the number of records. Exit with a status if a signal stopped the command, or a partition is not read."""
     sys.stdout.flush()
-    sys.stderr.write(f"{counted_noun(count, 'record')}{'' if is_whole or follow else ', stopped before the end'}\n")
-    if stopped.by is not None and not (is_whole or follow):
-        raise typer.Exit(128 + stopped.by)
+    sys.stderr.write(f"{counted_noun(count, 'record')}{'' if stopped_by is None else ', stopped before the end'}\n")
+    if stopped_by is not None:
+        raise typer.Exit(128 + stopped_by)
     unread.refuse_if_any()
 
 
@@ -199,7 +205,7 @@ def _ranges(
         return {partition: high[partition] if at < 0 else at for partition, at in found.items()}
 
     starts, stops = resolved(first), resolved(last)
-    if len(known.failed) == len(partitions):
+    if partitions and len(known.failed) == len(partitions):
         raise next(iter(known.failed.values()))
     unread.add(known.failed)
     read = [partition for partition in partitions if partition not in known.failed]
@@ -209,8 +215,8 @@ def _ranges(
         if behind > 0:
             sys.stderr.write(
                 f"{partition.topic}-{partition.partition}: {counted_noun(behind, 'offset')} from {ends[partition]} on "
-                f"{'waits' if behind == 1 else 'wait'} for an open "
-                f"transaction (fencepost transactions list --topic {partition.topic})\n"
+                f"{agreeing(behind, 'wait')} for an open transaction (fencepost transactions list --topic "
+                f"{partition.topic})\n"
             )
     return {partition: _Range(starts[partition], min(stops[partition], ends[partition])) for partition in read}
 
@@ -262,7 +268,7 @@ def _written(
                 with together():
                     write(piece)
                     count += len(piece.columns)
-                step(f"{count:,} records read")
+                step(f"{count:,} {noun_for(count, 'record')} read")
     except KeyboardInterrupt:
         return count, False
     return count, True

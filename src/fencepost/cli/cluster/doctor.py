@@ -11,7 +11,7 @@ import typer
 from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, warnings_suppressed
 from fencepost.cli.diagnosis.cluster_snapshot import ClusterSnapshot
 from fencepost.cli.diagnosis.examiner import Examiner
-from fencepost.cli.diagnosis.finding_text import as_value, counted, lines_of
+from fencepost.cli.diagnosis.finding_text import as_value, counted, report_of
 from fencepost.cli.output import MOST_SECONDS, Json, failures_reported, print_json, print_line
 from fencepost.cli.progress import step
 from fencepost.cli.transaction_view import Session
@@ -114,10 +114,8 @@ def _print_findings(
         for name, value in about.items():
             print_line(f"{name}: {_words(value)}")
         now_ms = 0 if snapshot is None else snapshot.at_ms
-        for finding in findings:
-            print_line("")
-            for line in lines_of(finding, now_ms):
-                print_line(line)
+        for line in report_of(findings, now_ms):
+            print_line(line)
         if not findings:
             print_line("no findings")
     sys.stdout.flush()

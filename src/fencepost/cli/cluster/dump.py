@@ -14,7 +14,7 @@ import typer
 from fencepost.cli.cluster.record_lines import said
 from fencepost.cli.output import refuse
 from fencepost.cli.progress import step
-from fencepost.counted import counted_noun
+from fencepost.counted import agreeing, counted_noun, noun_for
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.logs import offsets_log, transaction_log
 from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -77,7 +77,7 @@ def dump(
     except OSError as error:
         refuse(os_reason(error))
     if flaws:
-        refuse(f"{flaws} batches or files are damaged")
+        refuse(f"{counted_noun(flaws, 'batch')} or {noun_for(flaws, 'file')} {agreeing(flaws, 'are')} damaged")
 
 
 def _segments(named: Path) -> list[Path]:

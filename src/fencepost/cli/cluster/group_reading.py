@@ -24,7 +24,7 @@ class ReadingMember(RebalanceListener):
     """A group member that delivers at least once: after a crash between writing and committing, records repeat."""
 
     def __init__(self, consumer: Consumer, topic: str, unread: UnreadPartitions) -> None:
-        """`unread` receives the partitions that are not read to the end."""
+        """Subscribe to the topic. Partitions that are not read to the end are added to `unread`."""
         self._consumer = consumer
         self._unread = unread
         self._has_joined = False

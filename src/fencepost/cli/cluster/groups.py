@@ -21,7 +21,7 @@ from fencepost.cli.cluster_settings import (
 )
 from fencepost.cli.diagnosis.cluster_snapshot import ClusterSnapshot
 from fencepost.cli.diagnosis.examiner import Examiner
-from fencepost.cli.diagnosis.finding_text import as_value, lines_of
+from fencepost.cli.diagnosis.finding_text import as_value, report_of
 from fencepost.cli.hidden import check_visible, impossible_topic, listed, print_problem, refuse_incomplete
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import (
@@ -145,10 +145,8 @@ def describe(
         print_json({**facts, "findings": list(map(as_value, findings))})
     else:
         _print(facts, members=members)
-        for finding in findings:
-            print_line("")
-            for line in lines_of(finding, snapshot.at_ms):
-                print_line(line)
+        for line in report_of(findings, snapshot.at_ms):
+            print_line(line)
     unanswered = [unanswered_finding(each) for each in snapshot.unknown if each.part in ("topics", "offsets")]
     if missing := [*unanswered, *(each for each in findings if each.code == LEADERLESS)]:
         refuse_incomplete(missing, "description")

@@ -27,7 +27,7 @@ from fencepost.cli.output import refuse, stopped_by_signals
 from fencepost.cli.progress import paused, step
 from fencepost.client.blocking import Producer
 from fencepost.config import ProducerConfig
-from fencepost.counted import counted_noun
+from fencepost.counted import counted_noun, noun_for
 from fencepost.errors import KafkaError, KafkaTimeoutError, ProduceFailedError
 
 __all__ = ["produce"]
@@ -206,7 +206,7 @@ class _TopicWriter:
                 raise UnusableLine(f"line {number}: {error}") from error
             self.count += 1
             if not self.count % _COUNTED:
-                step(f"{self.count:,} records sent")
+                step(f"{self.count:,} {noun_for(self.count, 'record')} sent")
 
     def tables(self, file: Path) -> None:
         """Send every row of a file. Raises KafkaError or OSError."""
@@ -215,4 +215,4 @@ class _TopicWriter:
             wanted = [name for name in batch.schema.names if name != left_out]
             self._producer.send_arrow(self.topic, batch.select(wanted))
             self.count += len(batch)
-            step(f"{self.count:,} records sent")
+            step(f"{self.count:,} {noun_for(self.count, 'record')} sent")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
 from fencepost.client.diagnosis.findings import CODES, OBSERVED, Finding, Severity, page_of
+from fencepost.counted import counted_noun
 
-__all__ = ["WatchedState", "as_metrics", "as_value", "counted", "lines_of", "since_words"]
+__all__ = ["WatchedState", "as_metrics", "as_value", "counted", "lines_of", "report_of", "since_words"]
+
+MOST_OF_A_CODE: Final = 20  # in a text for people; JSON and metrics have all
 
 
 def as_value(finding: Finding) -> dict[str, Any]:
@@ -38,6 +42,23 @@ def lines_of(finding: Finding, now_ms: int) -> list[str]:
     if finding.action:
         lines.append(f"  do: {finding.action}")
     return lines
+
+
+def report_of(findings: Sequence[Finding], now_ms: int) -> Iterator[str]:
+    """Yield the findings as lines of text, each after an empty line. Of one code at most MOST_OF_A_CODE are described.
+
+    A node that is away affects thousands of topics or groups at once.
+    """
+    for code, found in groupby(findings, lambda each: each.code):
+        alike = list(found)
+        for finding in alike[:MOST_OF_A_CODE]:
+            yield ""
+            yield from lines_of(finding, now_ms)
+        if left_out := alike[MOST_OF_A_CODE:]:
+            kind = left_out[0].kind.value if len({each.kind for each in left_out}) == 1 else "object"
+            more = counted_noun(len(left_out), f"more {kind}")
+            yield ""
+            yield f"{code} {left_out[0].severity.value}: {more}, not described here; --json lists all"
 
 
 def since_words(since_ms: int, now_ms: int) -> str:

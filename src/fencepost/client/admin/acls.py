@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.answers import refusal
 from fencepost.client.net.cluster import AnyNode, Controller
+from fencepost.counted import counted_noun
 from fencepost.errors import KafkaError, KafkaTimeoutError, error_for
 from fencepost.protocol.acls import AclOperation, AclPermission, PatternType, ResourceType, operations_in
 from fencepost.protocol.messages import create_acls as ca
@@ -119,7 +120,7 @@ class AdminAcls(AdminBase):
 
         async def shown_difference(node_id: int) -> str:
             missing = added - set(await self._rules_at(node_id, AclFilter(), deadline_ms))
-            return f"{len(added) - len(missing)} of {len(added)} rules" if missing else ""
+            return f"{len(added) - len(missing)} of {counted_noun(len(added), 'rule')}" if missing else ""
 
         if added:
             await self._until_shown("new ACLs", shown_difference, deadline_ms)
@@ -181,7 +182,7 @@ class AdminAcls(AdminBase):
 
         async def shown_difference(node_id: int) -> str:
             left = gone.intersection(await self._rules_at(node_id, AclFilter(), deadline_ms))
-            return f"{len(left)} of {len(gone)} rules" if left else ""
+            return f"{len(left)} of {counted_noun(len(gone), 'rule')}" if left else ""
 
         if gone:
             await self._until_shown("deletion of ACLs", shown_difference, deadline_ms)

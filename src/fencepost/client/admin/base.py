@@ -10,6 +10,7 @@ from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.tasks import gather, within
 from fencepost.client.telemetry.reporting import ReportingCore
 from fencepost.client.telemetry.standard_names import ADMIN
+from fencepost.counted import counted_noun
 from fencepost.errors import KafkaError, KafkaTimeoutError, error_for
 from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode as E
@@ -87,7 +88,7 @@ class AdminBase(ReportingCore):
                 raise error_for(E.NOT_COORDINATOR, operation, f"partitions of {topic} have moved meanwhile")
             outcomes.failed |= {node: silent[node] for node in nodes if node in silent}
             if orphans := [number for number, (node, _) in before.items() if node < 0]:
-                words = f"{topic}-{orphans[0]} ({len(orphans)} of {len(before)} partitions)"
+                words = f"{topic}-{orphans[0]} ({len(orphans)} of {counted_noun(len(before), 'partition')})"
                 outcomes.failed[NO_LEADER] = error_for(E.LEADER_NOT_AVAILABLE, words)
                 errors.append(outcomes.failed[NO_LEADER])
             if len(outcomes.done) >= len(partly.done):

@@ -121,7 +121,7 @@ class AdminHanging(AdminTopics, AdminTransactions):
         known, missing = await self._transactions_of(sorted(producer_ids), self._share(1 / 2, deadline_ms))
         found = hanging_of(seen.done, known, before_ms)
         failed = dict(seen.failed)
-        if missing is not None:  # what no coordinator knows may be known to the one that has not answered
+        if missing is not None:  # the coordinator that has not answered may know these producers
             failed |= {each.partition: missing for each in found if each.transactional_id is None}
         again = await self._producers_of_each(
             dict.fromkeys(each.partition for each in found if each.partition not in failed), deadline_ms

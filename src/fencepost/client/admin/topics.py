@@ -14,6 +14,7 @@ from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, Controller
 from fencepost.client.net.topology import KnownPartition, Node
 from fencepost.client.types import Isolation, K, OffsetAt, TopicPartition
+from fencepost.counted import counted_noun
 from fencepost.errors import KafkaTimeoutError, UsageError, error_for
 from fencepost.protocol.acls import AclOperation, operations_in
 from fencepost.protocol.codes import ErrorCode as E
@@ -445,10 +446,10 @@ def _difference(topic: MetadataResponseTopic | None, total: int) -> str:
     if topic is None:
         return "no such topic"
     if len(topic.partitions) < total:
-        return f"{len(topic.partitions)} of {total} partitions"
+        return f"{len(topic.partitions)} of {counted_noun(total, 'partition')}"
     leaderless = sum(partition.leader_id < 0 for partition in topic.partitions)
     code = topic.error_code or (E.LEADER_NOT_AVAILABLE if leaderless else 0)
-    return f"{leaderless} partitions without leader: {describe(code)}" if code else ""
+    return f"{counted_noun(leaderless, 'partition')} without leader: {describe(code)}" if code else ""
 
 
 def _summary(differences: Mapping[str, str]) -> str:
@@ -456,4 +457,8 @@ def _summary(differences: Mapping[str, str]) -> str:
     if not differences:
         return ""
     name, difference = next(iter(differences.items()))
-    return difference if len(differences) == 1 else f"{name!r}: {difference}, and {len(differences) - 1} topics more"
+    return (
+        difference
+        if len(differences) == 1
+        else f"{name!r}: {difference}, and {counted_noun(len(differences) - 1, 'other topic')}"
+    )

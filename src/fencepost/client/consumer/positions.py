@@ -21,6 +21,7 @@ from fencepost.client.net.runtime import Event
 from fencepost.client.net.topology import KnownPartition
 from fencepost.client.types import Isolation, OffsetAndMetadata, OffsetAt, TopicPartition
 from fencepost.config import ConsumerConfig
+from fencepost.counted import counted_noun
 from fencepost.errors import (
     ClosedError,
     KafkaError,
@@ -225,7 +226,7 @@ class Positions:
             if partition.partition in topic.partitions:
                 code = E.LEADER_NOT_AVAILABLE
             else:
-                extent = f" (the topic has {len(topic.partitions)} partitions)"
+                extent = f" (the topic has {counted_noun(len(topic.partitions), 'partition')})"
         error = error_for(code, operation + extent)
         if retry.action(retry.METADATA, code) not in retry.RETRIABLE:
             raise error

@@ -59,15 +59,20 @@ class DiagnosisCalls(
             lane=PING_LANE,
         )
 
-    async def throttle_of(self, node: int, api_timeout_ms: int) -> int:
+    def throttled_since(self, since_ms: int) -> dict[int, int]:
+        """Return the throttle time in ms by broker, of those whose quota held this client back after `since_ms`."""
+        found = self.cluster.links.throttled_since(since_ms)
+        nodes = self.cluster.nodes.values()
+        return {node.id: found[node.host, node.port] for node in nodes if (node.host, node.port) in found}
+
+    async def ping_node(self, node: int, api_timeout_ms: int) -> None:
         """Request metadata of no topic from one broker, on a connection like that of `ping`.
 
-        Return its throttle time in ms. Raises KafkaError.
+        Raises KafkaError.
         """
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
         versions = (LOWEST_METADATA, HIGHEST_METADATA)
-        reply = await self._ask_once(node, request, versions, self._deadline(api_timeout_ms), PING_LANE)
-        return int(reply.throttle_time_ms)
+        await self._ask_once(node, request, versions, self._deadline(api_timeout_ms), PING_LANE)
 
     async def groups_by_broker(self, away: Mapping[int, KafkaError], api_timeout_ms: int) -> Outcomes[int]:
         """Return the groups of the brokers that answer, by broker id. Raises KafkaError if none does."""

@@ -120,7 +120,7 @@ class Collector:
         self._calls = calls
         self._patience_ms = patience_ms
         self._timeout_ms = timeout_ms
-        self._until_ms = 0
+        self._began_ms = self._until_ms = 0
         self._silent: Mapping[int, KafkaError] = {}
         self._bounds = bounds or CollectionLimits()
         self._partitions = Rotation(self._bounds.partitions)
@@ -147,7 +147,8 @@ class Collector:
         progress: Callable[[str], None] = lambda _: None,
     ) -> Facts:
         """Return the facts of these parts. Raises KafkaError if no broker answers."""
-        self._until_ms = self._calls.cluster.runtime.now_ms() + self._timeout_ms
+        self._began_ms = self._calls.cluster.runtime.now_ms()
+        self._until_ms = self._began_ms + self._timeout_ms
         cluster = await self._calls.describe_cluster(api_timeout_ms=self._patience())
         wanted, facts = set(parts), _CollectedFacts()
         progress(f"asking {counted_noun(len(cluster.brokers), 'broker')}")
@@ -179,6 +180,8 @@ class Collector:
         await self._recheck(facts)
         if "brokers" in wanted and any(each.failure_kind is FailureKind.NO_ANSWER for each in facts.unknown):
             facts.parts |= await self._brokers(cluster)  # one may have stopped to answer since the first ping
+        elif "brokers" in wanted:
+            facts.parts["throttled"] |= self._calls.throttled_since(self._began_ms)
         return Facts(self._calls.cluster.runtime.wall_ms(), cluster, **facts.parts, unknown=tuple(facts.unknown))
 
     async def _each(
@@ -203,13 +206,14 @@ class Collector:
     async def _brokers(self, cluster: ClusterDescription) -> Mapping[str, Any]:
         nodes = [node.id for node in cluster.brokers]
         ping_ms = max(min(MOST_PING_MS, self._left_ms()), LEAST_PING_MS)
-        calls = [self._calls.throttle_of(node, ping_ms) for node in nodes]
+        calls = [self._calls.ping_node(node, ping_ms) for node in nodes]
         answers = dict(zip(nodes, map(checked, await gather(self._calls.cluster.runtime, calls)), strict=True))
-        self._silent = {node: answer for node, answer in answers.items() if isinstance(answer, KafkaError)}
-        return {
-            "silent": {node: str(error) for node, error in self._silent.items()},
-            "throttled": {node: at for node, at in answers.items() if not isinstance(at, KafkaError) and at > 0},
+        throttled = self._calls.throttled_since(self._began_ms)
+        # A quota holds requests back, so a broker that throttles may not answer in time. It is not away.
+        self._silent = {
+            node: answer for node, answer in answers.items() if isinstance(answer, KafkaError) and node not in throttled
         }
+        return {"silent": {node: str(error) for node, error in self._silent.items()}, "throttled": throttled}
 
     def _answering(self, cluster: ClusterDescription) -> list[int]:
         return [node.id for node in cluster.brokers if node.id not in self._silent]

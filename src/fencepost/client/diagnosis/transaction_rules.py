@@ -21,7 +21,7 @@ from fencepost.client.diagnosis.holding import (
 )
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.client.types import TopicPartition
-from fencepost.counted import counted_noun
+from fencepost.counted import agreeing, counted_noun
 
 __all__ = ["sink_findings", "transaction_findings", "transaction_state"]
 
@@ -102,8 +102,10 @@ def sink_findings(facts: Facts, limits: Limits) -> Iterator[Finding]:
             yield Finding("FP602", ObjectKind.SINK, each.sink, words, action=action)
         decided_ms = facts.since.get(("sink", each.sink, each.query, str(each.batch)), facts.at_ms)
         if each.open and facts.at_ms - decided_ms >= limits.ending_ms:
-            are = "is" if len(each.open) == 1 else "are"
-            words = f"{batch} is decided, and {len(each.open)} of its transactions {are} still open"
+            words = (
+                f"{batch} is decided, and {len(each.open)} of its transactions "
+                f"{agreeing(len(each.open), 'are')} still open"
+            )
             action = f"start the query, or if it is gone: fencepost transactions resolve {quote(each.sink)}"
             holds = ("readers of committed records of its topic",)
             yield Finding("FP601", ObjectKind.SINK, each.sink, words, decided_ms, holds, action)

@@ -15,6 +15,7 @@ from fencepost.client.net.tasks import within
 from fencepost.client.partition_assignor import Assignment, PartitionAssignor
 from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.config import ConsumerConfig
+from fencepost.counted import counted_noun
 from fencepost.errors import GroupConfigurationError, KafkaTimeoutError, ProtocolError
 
 log = logging.getLogger("fencepost.client.group")
@@ -146,7 +147,10 @@ def checked_assignments(members: Members, partitions: Mapping[str, int], returne
                 raise ValueError(f"{member!r} gets {_shown(partition)} and does not subscribe to {partition.topic!r}")
             if not 0 <= partition.partition < partitions.get(partition.topic, 0):
                 count = partitions.get(partition.topic, 0)
-                raise ValueError(f"{member!r} gets {_shown(partition)}, and {partition.topic!r} has {count} partitions")
+                raise ValueError(
+                    f"{member!r} gets {_shown(partition)}, and {partition.topic!r} has "
+                    f"{counted_noun(count, 'partition')}"
+                )
             owners[partition] = member
         result[member] = Assignment(topic_partitions, assignment.user_data)
     return result

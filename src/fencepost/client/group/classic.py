@@ -27,6 +27,7 @@ from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.partition_assignor import Assignment, Subscription
 from fencepost.config import ConsumerConfig
+from fencepost.counted import counted_noun
 from fencepost.errors import DisconnectedError, GroupFencedError, KafkaError, KafkaTimeoutError, error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages.heartbeat import HeartbeatRequest
@@ -287,7 +288,7 @@ class ClassicMember(Member):
             for member in joined.members
         }
         topics = sorted({topic for wanted in members.values() for topic in wanted.topics})
-        self._awaiting = f"metadata of {len(topics)} topics, to assign them"
+        self._awaiting = f"metadata of {counted_noun(len(topics), 'topic')} for the assignment"
         await self._refresh(topics)
         known = {name: self._cluster.topics.get(name) for name in topics}
         counts = {name: len(topic.partitions) for name, topic in known.items() if topic is not None}

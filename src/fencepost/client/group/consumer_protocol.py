@@ -22,6 +22,7 @@ from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.runtime import Runtime
 from fencepost.client.types import TopicPartition
 from fencepost.config import ConsumerConfig
+from fencepost.counted import counted_noun
 from fencepost.errors import (
     ClosedError,
     DisconnectedError,
@@ -175,7 +176,7 @@ class ConsumerProtocolMember(Member):
         if self._goal != goal:
             return
         if unnamed:
-            self._awaiting = f"metadata of {len(unnamed)} topics that are assigned and not known yet"
+            self._awaiting = f"metadata of {counted_noun(len(unnamed), 'assigned topic')}"
             await self._moved.wait(MISSING_TOPIC_CHECK_MS)
             return
         self._awaiting = "nothing"

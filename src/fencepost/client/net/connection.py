@@ -90,6 +90,7 @@ class BrokerConnection:
         self.traffic = NodeTraffic()
         self.used_ms = runtime.now_ms()  # time at which the last exchange ended
         self.throttled_until_ms = 0  # the broker's quota allows no request before this time
+        self.throttle_ms = 0  # the last throttle time
         self._runtime = runtime
         self._stream = stream
         self._config = config
@@ -354,6 +355,7 @@ class BrokerConnection:
     def throttle(self, ms: int) -> None:
         """Hold requests back for `ms`, because of the broker's quota (KIP-219)."""
         if ms > 0 and self._closed is None:
+            self.throttle_ms = ms
             self.throttled_until_ms = max(self.throttled_until_ms, self._runtime.now_ms() + ms)
             self._hold("throttled", self._wait_for_quota())
 

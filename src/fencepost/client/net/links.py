@@ -126,6 +126,14 @@ class Links:
         usable = (self._usable(link) for link in self._links.values())
         return [connection for connection in usable if connection is not None]
 
+    def throttled_since(self, since_ms: int) -> dict[Address, int]:
+        """Return the largest throttle time in ms by address, of connections that a quota held back after `since_ms`."""
+        found: dict[Address, int] = {}
+        for (address, _), link in self._links.items():
+            if link.connection is not None and link.connection.throttled_until_ms > since_ms:
+                found[address] = max(found.get(address, 0), link.connection.throttle_ms)
+        return found
+
     def is_live(self, address: Address) -> bool:
         """Return true if a connection to the address is open in any lane."""
         return any(link.live for (other, _), link in self._links.items() if other == address)

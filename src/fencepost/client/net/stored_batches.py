@@ -8,6 +8,7 @@ from typing import NamedTuple
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster, Leader
 from fencepost.client.types import Isolation, TopicPartition
+from fencepost.counted import counted_noun
 from fencepost.errors import CorruptRecordError, ProtocolError, error_for
 from fencepost.protocol import fetch_wire
 from fencepost.protocol.codes import ErrorCode, describe
@@ -66,7 +67,7 @@ class StoredBatches(NamedTuple):
             raise ProtocolError(f"{operation}: the answer cannot be read: {error}") from error
         results = [result for group in reply.topics for result in group.partitions]
         if reply.error_code == 0 and len(results) != 1:
-            raise ProtocolError(f"{operation} was answered with {len(results)} partitions")
+            raise ProtocolError(f"{operation} was answered with {counted_noun(len(results), 'partition')}")
         code = reply.error_code or results[0].error_code
         if code == ErrorCode.CORRUPT_MESSAGE:
             words = f"{operation}: {describe(code)}: the stored data is damaged there"

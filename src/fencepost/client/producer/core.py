@@ -24,6 +24,7 @@ from fencepost.client.telemetry.reporting import ReportingCore
 from fencepost.client.telemetry.standard_names import PRODUCER
 from fencepost.client.types import GroupMetadata, K, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
+from fencepost.counted import counted_noun
 from fencepost.errors import (
     BufferFullError,
     ClosedError,
@@ -340,7 +341,7 @@ class ProducerCore(ReportingCore):
     def close_warning(self) -> str:
         """Return a text about the records that would be lost if the producer ended now, or ""."""
         count = 0 if self.closed else self.sender.undelivered
-        return f"{count} records were not delivered" if count else ""
+        return f"{counted_noun(count, 'record', 'were')} not delivered" if count else ""
 
     def metrics(self) -> dict[str, float]:
         """Return counters and gauges, by Kafka's names in snake_case (see client.metrics). Any thread may call it."""

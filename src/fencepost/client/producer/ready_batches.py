@@ -16,6 +16,7 @@ from fencepost.client.producer.delivery_reports import DeliveryReports
 from fencepost.client.producer.partition_queue import PartitionQueue
 from fencepost.client.producer.partitioner import Sticky
 from fencepost.config import ProducerConfig
+from fencepost.counted import counted_noun
 from fencepost.errors import KafkaError, KafkaTimeoutError, RecordPurgedError
 
 # Batches are encoded shortly before they are sent, while they are still in the processor's caches.
@@ -217,7 +218,7 @@ class ReadyBatches:
         limit = f"delivery_timeout_ms={self._config.delivery_timeout_ms}"
         if attempts > self._config.retries:
             limit = f"{limit}, nor with retries={self._config.retries} further attempts"
-        tries = f"{attempts} attempt{'s' if attempts != 1 else ''}"
+        tries = counted_noun(attempts, "attempt")
         suffix = f"; {reason}" if reason is not None else ""
         late = KafkaTimeoutError(
             f"{operation}: not delivered within {limit} ({tries}){suffix}", outcome_unknown=unknown

@@ -34,6 +34,7 @@ from fencepost.client.producer.partition_queue import PartitionQueue
 from fencepost.client.producer.produce_answers import ProduceAnswers
 from fencepost.client.producer.ready_batches import ReadyBatches
 from fencepost.config import ProducerConfig
+from fencepost.counted import counted_noun
 from fencepost.errors import (
     AuthenticationError,
     ClosedError,
@@ -429,7 +430,8 @@ class Sender:
         if anew and known.partitions and queue.partition not in known.partitions:
             count = len(known.partitions)
             words = (
-                f"{queue.name} does not exist any more: the topic was deleted and created again with {count} partitions"
+                f"{queue.name} does not exist any more: the topic was deleted and created again with "
+                f"{counted_noun(count, 'partition')}"
             )
             while queue.pending:  # the partition will not return: fail now instead of after the delivery timeout
                 self._ready.give_up_next(queue, RecordRejectedError(words))

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from fencepost.client.producer.chunks import EVERY_ROW, Batch, Chunk, FailureCount
+from fencepost.counted import counted_noun
 from fencepost.errors import FailureType, KafkaError, ProduceFailedError, RecordPurgedError
 
 log = logging.getLogger("fencepost.client.producer")
@@ -138,7 +139,7 @@ def _summary(found: Sequence[FailureCount]) -> ProduceFailedError:
     count = sum(tally.count for tally in found)
     first = found[0]
     reasons = "; ".join(f"{tally.count} for topic {tally.topic!r}: {tally.reason}" for tally in found[:3])
-    more = f"; and {len(found) - 3} other causes" if len(found) > 3 else ""
+    more = f"; and {counted_noun(len(found) - 3, 'other cause')}" if len(found) > 3 else ""
     kind = getattr(first.error, "failure_type", None)
     failure = ProduceFailedError(
         f"records not delivered: {count} ({reasons}{more})",

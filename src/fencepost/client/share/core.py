@@ -31,6 +31,7 @@ from fencepost.client.telemetry.reporting import ReportingCore
 from fencepost.client.telemetry.standard_names import SHARE_CONSUMER
 from fencepost.client.types import AcknowledgeType, TopicPartition
 from fencepost.config import ShareConsumerConfig
+from fencepost.counted import counted_noun
 from fencepost.errors import (
     ClosedError,
     ConfigurationError,
@@ -222,7 +223,7 @@ class ShareConsumerCore(ReportingCore):
         if unanswered:
             (topic, partition), offset = unanswered[0]
             raise UsageError(
-                f"{len(unanswered)} records of the last poll are not acknowledged yet, the first is "
+                f"not acknowledged yet: {counted_noun(len(unanswered), 'record')} of the last poll, the first is "
                 f"{topic}-{partition} offset {offset}; share_acknowledgement_mode is explicit"
             )
         self._acquired.settle()

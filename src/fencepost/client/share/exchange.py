@@ -18,6 +18,7 @@ from fencepost.client.share.fetched import take
 from fencepost.client.share.session import GAP, Acknowledgements, ShareReadSession
 from fencepost.client.types import AcknowledgeType, TopicPartition
 from fencepost.config import ShareConsumerConfig
+from fencepost.counted import counted_noun
 from fencepost.errors import (
     ClosedError,
     DisconnectedError,
@@ -136,7 +137,7 @@ class Exchange:
     def describe(self) -> str:
         """Return the state in one line, for logs and tests."""
         waiting = sum(len(ready.records) for ready in self._ready)
-        return f"{len(self._brokers)} brokers, {waiting} records wait"
+        return f"{counted_noun(len(self._brokers), 'broker')}, {counted_noun(waiting, 'record', 'wait')}"
 
     def take(self, most: int) -> Iterator[tuple[SharedRecord, TopicIdPartition, ShareReadSession]]:
         """Yield up to `most` received records.

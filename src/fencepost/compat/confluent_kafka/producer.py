@@ -37,6 +37,7 @@ from fencepost.compat.confluent_kafka.base.values import (
 )
 from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
 from fencepost.config import ProducerConfig
+from fencepost.counted import counted_noun
 from fencepost.errors import ApplicationRecoverableError, ClosedError, ConfigurationError, FatalError
 from fencepost.errors import KafkaError as OurError
 
@@ -115,7 +116,9 @@ class Producer(MetadataClient):
         if partition != _ANY:
             _check_partition(client, topic, partition)
         if not self._reports.take_room(sent):
-            raise BufferError(f"Local: Queue full: {self._reports.count} records wait for delivery or for poll()")
+            raise BufferError(
+                f"Local: Queue full: {counted_noun(self._reports.count, 'record', 'wait')} for delivery or for poll()"
+            )
         try:
             client.send(
                 topic,

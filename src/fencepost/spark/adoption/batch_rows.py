@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from fencepost.counted import counted_noun
 from fencepost.errors import ApplicationRecoverableError
 from fencepost.protocol.crc import crc32c
 from fencepost.protocol.json_text import parse_json
@@ -85,7 +86,8 @@ def describe_batch(
         found = _described(frame, topic, query_id or query_id_of(frame), batch_id, keep_rows=keep_rows)
         write_rows(Path(path), found)
         raise BatchDescribedError(
-            f"batch {batch_id} of query {found.query_id} is described in {path}: {len(found.hashes)} rows. Nothing was "
+            f"batch {batch_id} of query {found.query_id} is described in {path}: "
+            f"{counted_noun(len(found.hashes), 'row')}. Nothing was "
             f"written to Kafka. Go on with `fencepost spark adopt CHECKPOINT --rows {path}`"
         )
 

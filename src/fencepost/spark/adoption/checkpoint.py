@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fencepost.arguments import brief_repr
+from fencepost.counted import counted_noun
 from fencepost.protocol.json_text import parse_json
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
 
@@ -54,7 +55,7 @@ class QuerySource:
         kind = "written by this source" if self.has_ids else "in the form of Spark's own source"
         partitions = sum(map(len, self.offsets.values()))
         topics = ", ".join(sorted(self.offsets)) or "no topic"
-        return f"source {self.number}: Kafka offsets of {topics} ({partitions} partitions), {kind}"
+        return f"source {self.number}: Kafka offsets of {topics} ({counted_noun(partitions, 'partition')}), {kind}"
 
 
 @dataclass(frozen=True, slots=True)

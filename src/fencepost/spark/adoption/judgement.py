@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from fencepost.counted import agreeing, counted_noun
 from fencepost.spark.adoption.verdict import BatchVerdict
 from fencepost.spark.sink.content import Hashes
 
@@ -81,28 +82,41 @@ def compare(batch: Rows, tail: OutputTail, *, others_write: bool) -> tuple[Batch
     early = int(around.sum())
     if foreign and not others_write:
         return BatchVerdict.UNDECIDED, (
-            f"{foreign} records that were written since the batch was planned are not rows of it. Either other "
+            f"{counted_noun(foreign, 'record', 'were')} written since the batch was planned and "
+            f"{agreeing(foreign, 'are')} not among its rows. Either other "
             "programs write to the topic as well (then say --other-writers), or the query makes other rows each time, "
             "or was changed since, and cannot be compared"
         )
     if present == batch.total:
         more = int(np.maximum(after - batch.counts, 0).sum())
-        again = f"; {more} records more are equal to rows of it, as tasks that were repeated leave them" if more else ""
-        return BatchVerdict.WHOLE, f"all of its {batch.total} rows are in the output{again}"
+        again = (
+            f"; {counted_noun(more, 'record')} more {agreeing(more, 'are')} equal to rows of it, as "
+            "repeated tasks leave them"
+            if more
+            else ""
+        )
+        return BatchVerdict.WHOLE, f"all of its {counted_noun(batch.total, 'row', 'are')} in the output{again}"
     if present:
-        words = f"{present} of its {batch.total} rows are in the output, and {batch.total - present} are not"
+        absent = batch.total - present
+        words = (
+            f"{present} of its {counted_noun(batch.total, 'row')} {agreeing(present, 'are')} in the output, "
+            f"and {absent} {agreeing(absent, 'are')} not"
+        )
         doubtful = int(around[after < batch.counts].sum())
         if doubtful:
-            early_ones = f"{doubtful} records from shortly before it was planned are among them (--clocks-within)"
+            early_ones = (
+                f"they include {counted_noun(doubtful, 'record')} from shortly before it was planned (--clocks-within)"
+            )
             return BatchVerdict.UNDECIDED, f"{words}, unless {early_ones}"
         verdict, words = _absent(tail, words)
         return (BatchVerdict.PARTLY if verdict is BatchVerdict.NOTHING else verdict), words
     if early:
         return BatchVerdict.UNDECIDED, (
-            f"{early} records from shortly before the batch was planned are equal to rows of it: rows of an earlier "
+            f"{counted_noun(early, 'record')} from shortly before the batch was planned {agreeing(early, 'are')} equal "
+            "to rows of it: rows of an earlier "
             "batch, or the clocks differ. If they do not differ so much, say --clocks-within with a shorter time"
         )
-    return _absent(tail, f"none of its {batch.total} rows is in the output")
+    return _absent(tail, f"none of its {counted_noun(batch.total, 'row')} is in the output")
 
 
 def missing(hashes: Hashes, after: Rows) -> npt.NDArray[np.bool_]:
@@ -122,12 +136,14 @@ def without_rows(tail: OutputTail) -> tuple[BatchVerdict, str]:
         return _absent(tail, "nothing was written to the output since it was planned")
     if tail.after.total == 0:
         return BatchVerdict.UNDECIDED, (
-            f"nothing was written to the output since it was planned, but {tail.around.total} records shortly before: "
+            "nothing was written to the output since it was planned, but "
+            f"{counted_noun(tail.around.total, 'record')} shortly before: "
             "rows of an earlier batch, or the clocks differ. If they do not differ so much, say --clocks-within with a "
             "shorter time"
         )
     return BatchVerdict.UNDECIDED, (
-        f"{tail.after.total} records were written to the output since it was planned, and {tail.around.total} shortly "
+        f"{counted_noun(tail.after.total, 'record', 'were')} written to the output since it was planned, and "
+        f"{tail.around.total} shortly "
         "before, and the rows of the batch are not known"
     )
 

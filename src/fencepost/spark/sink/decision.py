@@ -35,6 +35,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fencepost.arguments import brief_repr
+from fencepost.counted import counted_noun
 from fencepost.protocol.crc import crc32c
 from fencepost.protocol.cursor import Reader
 from fencepost.protocol.errors import MalformedMessage
@@ -111,7 +112,7 @@ class Content(Value):
         return Content(self.rows + other.rows, (self.checksum + other.checksum) % 2**64)
 
     def __str__(self) -> str:
-        return f"{self.rows} rows with checksum {self.checksum:016x}"
+        return f"{counted_noun(self.rows, 'row')} with checksum {self.checksum:016x}"
 
 
 NO_ROWS: Final = Content(0, 0)

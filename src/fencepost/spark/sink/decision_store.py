@@ -15,6 +15,7 @@ from uuid import UUID
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.types import TopicPartition
+from fencepost.counted import counted_noun
 from fencepost.errors import AuthorizationError, ConfigurationError, error_for
 from fencepost.protocol.crc import crc32c
 from fencepost.protocol.errors import WireError
@@ -136,7 +137,9 @@ class DecisionStore:
     def _check_partitions(self, known: TopicDescription | None) -> None:
         found = 0 if known is None else len(known.partitions)
         if found < PARTITIONS:
-            raise ConfigurationError(f"topic {self._topic!r} has {found} partitions; the sink needs {PARTITIONS}")
+            raise ConfigurationError(
+                f"topic {self._topic!r} has {counted_noun(found, 'partition')}; the sink needs {PARTITIONS}"
+            )
 
     async def _safety(self, topic: str | None, timeout_ms: int) -> _Safety:
         """Return those of a topic's settings that the client is allowed to read."""

@@ -26,6 +26,7 @@ from dataclasses import replace
 from shlex import quote
 from typing import Final
 
+from fencepost.counted import counted_noun
 from fencepost.errors import (
     ConfigurationError,
     KafkaTimeoutError,
@@ -484,7 +485,8 @@ def _complete(sink: str, claim: Pair, decisions: Sequence[Decision], abilities: 
         return epoch_bumped
     lost_names = ", ".join(f"{end.transactional_id} ({end.pair}): {describe(code)}" for end, code in lost[:5])
     raise PreparedTransactionLostError(
-        f"{len(lost)} of {len(winners)} transactions whose commit is decided cannot be committed: {lost_names}. "
+        f"{len(lost)} of {counted_noun(len(winners), 'transaction')} whose commit is decided cannot be "
+        f"committed: {lost_names}. "
         f"`fencepost spark decisions {quote(sink)}` shows which, `fencepost spark forget` lets the query continue",
         code=lost[0][1],
     )

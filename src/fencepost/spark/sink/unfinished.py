@@ -13,6 +13,7 @@ from shlex import quote
 from typing import Final, NamedTuple
 
 from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.counted import agreeing, counted_noun
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.sink import names
 from fencepost.spark.sink.abilities import BrokerAbilities, Guarantee
@@ -50,8 +51,10 @@ class ForeignTransactions(NamedTuple):
     def describe(self, topic: str) -> str:
         """Return the text for a person."""
         return (
-            f"sink {self.sink!r} has {self.transactions} open transactions on topic {topic!r}, the oldest "
-            f"{self.oldest_ms / 1000:.0f} s old: readers of committed records wait for them. If no query uses that "
+            f"sink {self.sink!r} has {counted_noun(self.transactions, 'open transaction')} on topic "
+            f"{topic!r}, the oldest "
+            f"{self.oldest_ms / 1000:.0f} s old: readers of committed records wait for "
+            f"{agreeing(self.transactions, 'them')}. If no query uses that "
             f"sink any more (it may be an earlier sink.id of this query), finish it: {resolve(self.sink)}"
         )
 
@@ -86,8 +89,9 @@ def _sink_of(transactional_id: str) -> str | None:
 def begun_exactly_once(sink: str, open_count: int) -> str:
     """Return the reason why a query with delivery=at-least-once must not start yet."""
     return (
-        f"delivery=at-least-once, but sink {sink!r} has {open_count} open transactions of a run that wrote exactly "
-        "once: they would stay open, and readers of committed records would wait for them. Stop that run, then "
+        f"delivery=at-least-once, but sink {sink!r} has {counted_noun(open_count, 'open transaction')} of "
+        "a run that wrote "
+        "exactly once: committed records behind would stay hidden from readers. Stop that run, then "
         f"{resolve(sink)}, then start this query"
     )
 

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from fencepost.counted import noun_for
 from fencepost_lab.check.history.model import Anomaly
 from fencepost_lab.check.history.operations import NEVER, Operation, OperationResult
 from fencepost_lab.check.report.verdict import Verdict, describe, in_order
@@ -42,12 +43,14 @@ KEY = (
 def page(verdict: Verdict, title: str) -> str:
     """Return the page. `title` names the history."""
     counted = ", ".join(f"{count:,} {check}" for check, count in verdict.counts.items()) or "no anomalies"
+    done, records = verdict.operations.total(), verdict.records_read
+    read = f"{done:,} {noun_for(done, 'operation')}, {records:,} {noun_for(records, 'record')} read"
     parts = [
         "<!doctype html>",
         '<html lang="en"><meta charset="utf-8">',
         f"<title>{escape(title)}</title><style>{STYLE}</style>",
         f"<h1>{escape(title)}</h1>",
-        f"<p>{verdict.operations.total():,} operations, {verdict.records_read:,} records read: {escape(counted)}.</p>",
+        f"<p>{read}: {escape(counted)}.</p>",
         f'<p class="key">{KEY}</p>',
     ]
     operations = verdict.history.operations

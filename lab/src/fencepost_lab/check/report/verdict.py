@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
+from fencepost.counted import noun_for
 from fencepost_lab.check.checks import CHECKS, has_reads
 from fencepost_lab.check.history.model import Anomaly, History
 from fencepost_lab.check.history.operations import NEVER, Operation, OperationResult, Position, events_of
@@ -53,11 +54,16 @@ def text_of(verdict: Verdict) -> str:
         shown = sum(anomaly.check == check for anomaly in verdict.listed)
         lines.append(f"{count:,} {check}" + (f", of which {shown} are shown" if shown < count else ""))
     details = ", ".join(f"{count:,} {name}" for name, count in sorted(verdict.operations.items()))
-    lines.append(f"{verdict.operations.total():,} operations ({details}); {verdict.records_read:,} records read")
+    lines.append(
+        f"{verdict.operations.total():,} {noun_for(verdict.operations.total(), 'operation')} ({details}); "
+        f"{verdict.records_read:,} {noun_for(verdict.records_read, 'record')} read"
+    )
     if verdict.unproven:
         lines.append("nobody read anything: whatever was lost would not be seen")
     total = verdict.counts.total()
-    lines.append("no anomalies" if verdict.clean else f"{total:,} anomalies" if total else "nothing is proven")
+    lines.append(
+        "no anomalies" if verdict.clean else f"{total:,} {noun_for(total, 'anomaly')}" if total else "nothing is proven"
+    )
     return "\n".join(lines)
 
 

@@ -26,6 +26,7 @@ from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from fencepost.broker.topics.internal import CLUSTER_METADATA, internal_configs
 from fencepost.broker.topics.names import flat_name, invalid_topic_name
 from fencepost.broker.topics.topic import Topic
+from fencepost.counted import counted_noun
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.metadata import (
     MetadataRequest,
@@ -121,7 +122,7 @@ def _create_missing(call: Call, requested: Sequence[MetadataRequestTopic]) -> Ch
         if not _may_create(call, name):
             codes[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif count > left:
-            what = f"topic {name}: there is room for {left} more partitions (max.partitions)"
+            what = f"topic {name}: there is room for {counted_noun(left, 'more partition')} (max.partitions)"
             core.refused_topics.note(core.now.ms, what)
         elif count > room:
             codes[name] = ErrorCode.LEADER_NOT_AVAILABLE  # at the limit of one request; clients retry

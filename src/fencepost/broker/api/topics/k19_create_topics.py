@@ -21,6 +21,7 @@ from fencepost.broker.settings.values import TopicConfig, check_topic_config
 from fencepost.broker.topics.internal import CLUSTER_METADATA, is_internal
 from fencepost.broker.topics.names import flat_name, invalid_topic_name
 from fencepost.broker.topics.topic import Topic
+from fencepost.counted import counted_noun
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_topics import (
     CreatableTopic,
@@ -73,7 +74,7 @@ def create_topics(
         if named[topic.name] == 1:
             result, given = _plan(core, topic, taken)
             if given is not None and result.num_partitions > room:
-                message = f"There is room for {room} more partitions (max.partitions)."
+                message = f"There is room for {counted_noun(room, 'more partition')} (max.partitions)."
                 core.refused_topics.note(core.now.ms, f"topic {topic.name}: {message}")
                 code = ErrorCode.POLICY_VIOLATION
                 result = CreatableTopicResult(name=topic.name, error_code=code, error_message=message)

@@ -12,6 +12,7 @@ from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.topics.topic import Topic
+from fencepost.counted import counted_noun
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -49,9 +50,9 @@ def _grown(call: Call, request: CreatePartitionsRequest) -> Change[CreatePartiti
             more = requested.count - len(topic.partitions)
             if more > left:
                 code = ErrorCode.POLICY_VIOLATION
-                message = f"There is room for {left} more partitions (max.partitions)."
+                message = f"There is room for {counted_noun(left, 'more partition')} (max.partitions)."
                 call.core.refused_topics.note(
-                    call.core.now.ms, f"{more} more partitions of topic {requested.name}: {message}"
+                    call.core.now.ms, f"{counted_noun(more, 'more partition')} of topic {requested.name}: {message}"
                 )
             elif more > room:
                 code = ErrorCode.POLICY_VIOLATION

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 
+from fencepost.counted import counted_noun
 from fencepost.protocol.logs.streams_group_log import InternalTopic, StreamsTaskId, Subtopology, Topology
 from fencepost.values import Value
 
@@ -91,7 +92,8 @@ def configure(topology: Topology, partitions_of: PartitionsOf) -> ConfiguredTopo
             if found is not None and found != topic.partitions:
                 raise _Wrong(
                     StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
-                    f"Topic {topic.name} exists with {found} partitions, and the topology needs {topic.partitions}.",
+                    f"Topic {topic.name} exists with {counted_noun(found, 'partition')}, and the topology "
+                    f"needs {topic.partitions}.",
                 )
     except _Wrong as wrong:
         return ConfiguredTopology(problem=wrong.status)
@@ -175,7 +177,8 @@ def _copartition_group(
         if name in fixed and known[name] != width:
             raise _Wrong(
                 StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
-                f"Repartition topic {name} has {known[name]} partitions, and what it is joined with has {width}.",
+                f"Repartition topic {name} has {counted_noun(known[name], 'partition')}, and what it is "
+                f"joined with has {width}.",
             )
         counts[name] = width
 
