@@ -114,8 +114,9 @@ def _print_findings(
         for name, value in about.items():
             print_line(f"{name}: {_words(value)}")
         now_ms = 0 if snapshot is None else snapshot.at_ms
-        for line in report_of(findings, now_ms):
-            print_line(line)
+        for number, line in enumerate(report_of(findings, now_ms)):
+            if about or number > 0:  # the first line is empty: a gap below the facts
+                print_line(line)
         if not findings:
             print_line("no findings")
     sys.stdout.flush()

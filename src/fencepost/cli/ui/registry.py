@@ -58,7 +58,7 @@ class _Lookup:
         if not self._ended.wait(max(self._until_s - time.monotonic(), 0)):
             raise RegistryUnavailableError(f"the schema registry has not answered in {LIMIT_S:g} s")
         if self._failure is not None:
-            raise SerializationError(f"{type(self._failure).__name__}: {self._failure}") from self._failure
+            raise SerializationError(f"the schema registry: {self._failure}") from self._failure
         return self._schema
 
 
