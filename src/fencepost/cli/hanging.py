@@ -92,7 +92,7 @@ def find_hanging(
         if wanted:
             _agree(admin, wanted, commit=commit, even_if_committed=even_if_committed, yes=yes)
         # The question may have been open for a while.
-        still = _found(admin, {each.partition.topic for each in wanted}, older_than) if wanted else _Search()
+        still = _found(admin, {each.partition.topic for each in wanted}, older_than) if wanted else _HangingSearch()
         ended = [each for each in wanted if _ended(admin, each, still, commit=commit)]
     if as_json:
         print_json([_facts(each) | ({done: each in ended} if abort or commit else {}) for each in hanging])
@@ -190,7 +190,7 @@ def _agree(
     )
 
 
-def _ended(admin: Admin, hanging: HangingTransaction, still: _Search, *, commit: bool) -> bool:
+def _ended(admin: Admin, hanging: HangingTransaction, still: _HangingSearch, *, commit: bool) -> bool:
     """Commit or abort one; print the reason if that fails."""
     try:
         if hanging in still.hanging:
@@ -206,18 +206,18 @@ def _ended(admin: Admin, hanging: HangingTransaction, still: _Search, *, commit:
     return False
 
 
-class _Search(NamedTuple):
+class _HangingSearch(NamedTuple):
     """The transactions that hang, and the reasons why partitions are not known."""
 
     hanging: Sequence[HangingTransaction] = ()
     unknown: Mapping[TopicPartition, KafkaError] = {}
 
 
-def _found(admin: Admin, topics: Iterable[str], older_than: float) -> _Search:
+def _found(admin: Admin, topics: Iterable[str], older_than: float) -> _HangingSearch:
     try:
-        return _Search(admin.find_hanging_transactions(list(topics), older_than_ms=round(older_than * 1000)))
+        return _HangingSearch(admin.find_hanging_transactions(list(topics), older_than_ms=round(older_than * 1000)))
     except ItemsFailedError as error:
-        return _Search(list(chain.from_iterable(error.results.values())), error.errors)
+        return _HangingSearch(list(chain.from_iterable(error.results.values())), error.errors)
 
 
 def _row(found: HangingTransaction) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ MOST_LOOKUPS: Final = 3  # without an answer
 MOST_KNOWN: Final = 1_000  # schemas; ids of records that are not in this format may be any number
 
 
-class _Lookup:
+class _SchemaLookup:
     """A request for one schema, in a thread of its own, which ends with the process."""
 
     def __init__(self, ask: Callable[[], Any]) -> None:
@@ -76,7 +76,7 @@ class RegistryDecoder:
         self._avro: Decode = AvroDeserializer(self._client)
         self._decoder = Decoder(self._decoded, self._decoded)
         self._lock = threading.Lock()
-        self._lookups: dict[int, _Lookup] = {}
+        self._lookups: dict[int, _SchemaLookup] = {}
 
     def __call__(self, record: Record, part: str) -> Any:
         """Return the decoded part ("key" or "value") of a record.
@@ -100,7 +100,7 @@ class RegistryDecoder:
             raise SerializationError(f"its schema is of type {schema.schema_type}; Avro and JSON Schema are decoded")
         return self._avro(content, context)
 
-    def _lookup(self, schema_id: int) -> _Lookup:
+    def _lookup(self, schema_id: int) -> _SchemaLookup:
         """Return the lookup of the schema. Raises RegistryUnavailableError if too many wait."""
         with self._lock:
             known = self._lookups.get(schema_id)
@@ -109,5 +109,5 @@ class RegistryDecoder:
                     self._lookups = {number: each for number, each in self._lookups.items() if each.is_waiting}
                 if sum(each.is_waiting for each in self._lookups.values()) >= MOST_LOOKUPS:
                     raise RegistryUnavailableError(f"the schema registry has not answered {MOST_LOOKUPS} requests")
-                known = self._lookups[schema_id] = _Lookup(lambda: self._client.get_schema(schema_id))
+                known = self._lookups[schema_id] = _SchemaLookup(lambda: self._client.get_schema(schema_id))
             return known
