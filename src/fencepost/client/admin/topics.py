@@ -11,7 +11,8 @@ from fencepost.arguments import Int16OrMinusOne, Int32, Int32OrMinusOne, OrMinus
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.admin.items import ItemAnswer, ManyItems, Outcomes, each_item
 from fencepost.client.net import list_offsets as offsets
-from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, Controller
+from fencepost.client.net.cluster import Controller
+from fencepost.client.net.links import HIGHEST_METADATA, LOWEST_METADATA
 from fencepost.client.net.topology import KnownPartition, Node
 from fencepost.client.types import Isolation, K, OffsetAt, TopicPartition
 from fencepost.counted import counted_noun

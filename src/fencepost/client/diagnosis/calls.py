@@ -17,7 +17,8 @@ from fencepost.client.admin.topics import CREATION_VERSIONS, NewTopic
 from fencepost.client.admin.transactions import FENCING_BY_GROUP, AdminTransactions
 from fencepost.client.diagnosis.coordinator_topics import StateTopic, UncreatedTopic
 from fencepost.client.diagnosis.visibility import VisibilityCalls
-from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, AnyNode
+from fencepost.client.net.cluster import AnyNode
+from fencepost.client.net.links import HIGHEST_METADATA, LOWEST_METADATA
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError, error_for
 from fencepost.protocol.codes import ErrorCode as E

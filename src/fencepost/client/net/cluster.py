@@ -19,7 +19,7 @@ from fencepost.client.net import retry
 from fencepost.client.net.answers import only, with_unknown_outcome
 from fencepost.client.net.connection import BrokerConnection, api_name, login_of
 from fencepost.client.net.lasting_errors import ClientCallbacks, LastingErrors
-from fencepost.client.net.links import Links
+from fencepost.client.net.links import HIGHEST_METADATA, LOWEST_METADATA, Links
 from fencepost.client.net.retry import RETRIABLE, Action
 from fencepost.client.net.runtime import Event, Runtime
 from fencepost.client.net.topology import Address, KnownPartition, KnownTopic, Node, parse_bootstrap
@@ -39,8 +39,6 @@ from fencepost.protocol.messages.find_coordinator import FindCoordinatorRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 MOST_FAILED_CONNECTS_BEFORE_BOOTSTRAP: Final = 3
-LOWEST_METADATA: Final = 4  # from this version on, a request can forbid the creation of topics
-HIGHEST_METADATA: Final = 13
 MARKERS_PAUSE_MS: Final = 2
 LEAST_PATIENCE_MS: Final = 50  # minimum time for the last attempt
 

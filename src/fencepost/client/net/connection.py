@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost import __version__
@@ -48,6 +48,11 @@ log = logging.getLogger("fencepost.client")
 API_VERSIONS: Final = 18
 _NEWEST_API_VERSIONS: Final = 4
 """v5 can name the expected cluster and node (KIP-1242). This client does not use it."""
+SILENCE_MS: Final = 10_000
+"""Time without a response after which to find out if the node is still there.
+
+A cluster of Apache Kafka removes a node that hangs after `broker.session.timeout.ms`, 9 s by default.
+"""
 SOFTWARE_NAME: Final = "fencepost"
 # Part of a session's lifetime after which to authenticate again, as in Kafka's own clients.
 SESSION_PART: Final = (0.85, 0.95)
@@ -60,6 +65,7 @@ class _Pending(MutableValue, kw_only=False):
     api_key: int
     version: int
     arrived: Event
+    begun_ms: int
     sent: bool = True
     body: memoryview | None = None
     error: Exception | None = None
@@ -100,6 +106,8 @@ class BrokerConnection:
         self._closed: Exception | None = None
         self._held: list[tuple[_Pending | None, list[Buffer]]] | None = None
         self._logging_in = False
+        self.on_silence: Callable[[BrokerConnection], object] | None = None
+        """Called again and again while a request has no response for SILENCE_MS."""
         self._answers = 0  # number of responses; if few arrived before the end, the listener is probably a wrong one
         self._timers: dict[str, TaskHandle] = {}
         self._reader = runtime.spawn(self._read())
@@ -148,6 +156,11 @@ class BrokerConnection:
         A broker answers the requests of a connection in order, so each of them delays the next one.
         """
         return len(self._pending) + len(self._held or ())
+
+    @property
+    def is_silent(self) -> bool:
+        """True if a request has had no response for SILENCE_MS."""
+        return bool(self._pending) and self._runtime.now_ms() - self._pending[0].begun_ms >= SILENCE_MS
 
     @property
     def closed(self) -> bool:
@@ -249,13 +262,13 @@ class BrokerConnection:
         if self._closed is not None:
             raise DisconnectedError(f"the connection to {self.name} is closed") from self._closed
         self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
-        pending = _Pending(self._next_correlation_id, api_key, version, self._runtime.event())
+        begun_ms = self._runtime.now_ms()
+        pending = _Pending(self._next_correlation_id, api_key, version, self._runtime.event(), begun_ms)
         head = frame.encode_request_frame(api_key, version, pending.correlation_id, self._config.client_id, b"")
         size = len(head) - 4 + sum(map(len, body))
         buffers = [struct.pack(">i", size) + head[4:], *body]
         self.in_flight += 1
         self.traffic.requested(size + 4)
-        begun_ms = self._runtime.now_ms()
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s v%d, request %d", self.name, api_name(api_key), version, pending.correlation_id)
         try:
@@ -287,7 +300,7 @@ class BrokerConnection:
 
     async def _reply(self, pending: _Pending, timeout_ms: float, server_ms: float, limit: str) -> memoryview:
         of_requests_ms = self._config.request_timeout_ms
-        if not await pending.arrived.wait(min(timeout_ms, of_requests_ms + server_ms)):
+        if not await self._arrives(pending, min(timeout_ms, of_requests_ms + server_ms)):
             name = api_name(pending.api_key)
             words = f"{self.name} did not answer {name}"
             if timeout_ms <= 0:
@@ -304,6 +317,16 @@ class BrokerConnection:
         if pending.body is None:
             raise ProtocolError(f"{self.name}: a reply without a body")
         return pending.body
+
+    async def _arrives(self, pending: _Pending, within_ms: float) -> bool:
+        """Wait until the request has a response or an error. Return false if that takes too long."""
+        end_ms = self._runtime.now_ms() + within_ms
+        while not await pending.arrived.wait(min(SILENCE_MS, end_ms - self._runtime.now_ms())):
+            if self._runtime.now_ms() >= end_ms:
+                return False
+            if self.on_silence is not None:
+                self.on_silence(self)
+        return True
 
     async def _read(self) -> None:
         try:

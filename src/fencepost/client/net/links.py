@@ -10,7 +10,7 @@ from typing import Final
 from fencepost.arguments import address_text
 from fencepost.client.metrics import CountersByLabel, NodeTraffic
 from fencepost.client.net import retry
-from fencepost.client.net.connection import BrokerConnection
+from fencepost.client.net.connection import SILENCE_MS, BrokerConnection
 from fencepost.client.net.lasting_errors import LastingErrors
 from fencepost.client.net.runtime import Event, Runtime, TaskHandle
 from fencepost.client.net.topology import Address, Node, through
@@ -24,12 +24,15 @@ from fencepost.errors import (
     KafkaTimeoutError,
     without_traceback,
 )
+from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.values import MutableValue
 
 log = logging.getLogger("fencepost.client")
 
 STAGGER_MS: Final = 250  # as in RFC 8305 for the addresses of one name
 ALL: Final = "all brokers"
+LOWEST_METADATA: Final = 4  # from this version on, a request can forbid the creation of topics
+HIGHEST_METADATA: Final = 13
 PASSING: Final = (DisconnectedError, KafkaTimeoutError, ClusterChangedError)
 
 
@@ -80,6 +83,7 @@ class Links:
         self._created = 0  # connections
         self.connected: Callable[[BrokerConnection], object] | None = None  # gets each new connection
         self._closed = runtime.event()
+        self._sought: set[Address] = set()  # addresses that are being looked for
 
     def __len__(self) -> int:
         """Return the number of links that were requested."""
@@ -238,6 +242,7 @@ class Links:
         try:
             link.connection = await self._make(address)
             link.connection.traffic = self.traffic.of(address)
+            link.connection.on_silence = self._look_for
             self._created += 1
             if self.connected is not None:
                 self.connected(link.connection)
@@ -266,6 +271,43 @@ class Links:
             ended.set()
         if self._closed.is_set() and link.connection is not None:
             link.connection.close()
+
+    def _look_for(self, silent: BrokerConnection) -> None:
+        """Find out if the cluster still has the node of a connection that does not answer."""
+        others = [address for node in self._nodes() if (address := (node.host, node.port)) != silent.address]
+        if others and silent.address not in self._sought:
+            self._sought.add(silent.address)
+            self._runtime.spawn(self._close_if_gone(silent.address, silent.name, others))
+
+    async def _close_if_gone(self, address: Address, name: str, others: list[Address]) -> None:
+        """Close the silent connections to an address if another broker does not list it.
+
+        A node that hangs has been replaced by then. Without this, each request to it would wait for
+        `request_timeout_ms`, and the next process would wait again.
+        """
+        try:
+            nodes = await self._nodes_of_another(others)
+        except KafkaError as error:
+            log.debug("%s does not answer, and nobody says if it is there: %s", name, error)
+            return
+        finally:
+            self._sought.discard(address)
+        if not nodes or address in nodes:
+            return
+        reason = f"{name} has not answered for {SILENCE_MS // 1000} s, and is no longer in the cluster"
+        for (where, _), link in list(self._links.items()):
+            if where == address and link.live is not None and link.live.is_silent:
+                link.live.close(DisconnectedError(reason, sent=True))
+
+    async def _nodes_of_another(self, others: list[Address]) -> set[Address]:
+        """Return the addresses of the nodes that one of these brokers lists. Raises KafkaError."""
+        deadline_ms = self._runtime.now_ms() + SILENCE_MS // 2
+        others.sort(key=lambda _: self._runtime.random())
+        other = await self.first_of(others, deadline_ms)
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        version = other.version(retry.METADATA, LOWEST_METADATA, HIGHEST_METADATA)
+        reply = await other.request(request, version, timeout_ms=deadline_ms - self._runtime.now_ms())
+        return {(broker.host, broker.port) for broker in reply.brokers}
 
     def _failed(self, address: Address, error: KafkaError) -> None:
         """Record a failed attempt. Report an error if no broker can be reached any more."""
