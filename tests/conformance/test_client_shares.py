@@ -117,7 +117,7 @@ def test_each_record_is_answered_for(broker: BrokerUnderTest, group: str, topic:
         records = polled(consumer)
         for record in records[:-1]:
             consumer.acknowledge(record, kinds[record.offset % 3])
-        with pytest.raises(UsageError, match=f"1 records .* {topic}-0 offset 9"):
+        with pytest.raises(UsageError, match=f"1 record .* {topic}-0 offset 9"):
             consumer.poll(0)
         consumer.acknowledge(records[-1])
         assert consumer.commit() == {TopicPartition(topic, 0): None}

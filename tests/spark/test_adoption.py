@@ -278,7 +278,7 @@ def test_rows_of_other_programs_are_told_from_the_batchs(
     query.produce("other-1", "other-2", "other-3")
     rows = query.describe(2)
     assert query.adopt("--yes", *rows) == 3
-    assert "3 records that were written since" in capsys.readouterr().err
+    assert "3 records were written since" in capsys.readouterr().err
     assert query.adopt("--yes", *rows, "--other-writers") == 0
     assert isinstance(query.batch(2), PreparedTask)
 

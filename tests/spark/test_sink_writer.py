@@ -431,7 +431,7 @@ def test_a_batch_is_not_written_again_under_another_name(broker: Broker, caplog:
     decide_without_completing(sink, 3)
     renamed = {**sink.options, "sink.id": f"{sink.name}-renamed"}
     writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(renamed, COLUMNS)))
-    assert f"sink {sink.name!r} has 1 open transactions on topic {sink.name!r}" in caplog.text
+    assert f"sink {sink.name!r} has 1 open transaction on topic {sink.name!r}" in caplog.text
     message = writer.write_partition(rows(5), QUERY, 3)
     for _ in range(2):
         with pytest.raises(UnfinishedSinkError, match=f"batch 3 of query {QUERY} was written by sink {sink.name!r}"):

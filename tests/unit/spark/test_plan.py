@@ -387,7 +387,7 @@ def test_what_is_lost_or_about_to_be_is_never_decided(gone: plan_steps.Described
     assert steps.send((*fine(1), gone)) == plan_steps.VerifyClaim(SINK, CLAIM)
     aborts = (EndTxn(task(1), Pair(101, 0), False), EndTxn(task(2), Pair(102, 0), False))
     assert steps.send(0) == plan_steps.EndTransactions(aborts)
-    words = r"batch 7 of query q was not decided.*1 of its 2 transactions.*kafka\.transaction\.timeout\.ms"
+    words = r"batch 7 of query q was not decided.*1 of 2 transactions has.*kafka\.transaction\.timeout\.ms"
     with pytest.raises(BatchTimedOutError, match=words):
         steps.send((0, 0))
     with pytest.raises(SupersededError):
