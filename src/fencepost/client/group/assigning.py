@@ -62,10 +62,10 @@ class Assignors:
         idle = unassigned(members, partitions, assignments, cooperative=strategy.cooperative)
         if idle:
             log.warning(
-                "group %r: the assignor %r leaves %d partitions unassigned, and they are not read: %s%s",
+                "group %r: the assignor %r leaves %s unassigned and unread: %s%s",
                 self._group_id,
                 strategy.name,
-                len(idle),
+                counted_noun(len(idle), "partition"),
                 ", ".join(map(_shown, idle[:MOST_SHOWN])),
                 ", ..." if len(idle) > MOST_SHOWN else "",
             )

@@ -205,8 +205,7 @@ def test_partitions_without_a_member_are_logged(caplog: pytest.LogCaptureFixture
     run(body)
     (words,) = [record.getMessage() for record in caplog.records]
     assert words == (
-        "group 'g': the assignor 'custom' leaves 7 partitions unassigned, and they are not read: "
-        "t-1, t-2, t-3, t-4, t-5, ..."
+        "group 'g': the assignor 'custom' leaves 7 partitions unassigned and unread: t-1, t-2, t-3, t-4, t-5, ..."
     )
 
 
