@@ -94,7 +94,7 @@ def test_a_read_that_ends_says_what_it_leaves_out_for_an_old_transaction(
             BatchReader(topic.options(**options), SCHEMA).partitions()
         else:
             topic.stream(**options).prepareForTriggerAvailableNow()
-        words = f"{topic.name}-0: 1 offsets are not read, from offset 0 on: they wait for transaction"
+        words = f"{topic.name}-0: 1 offset is not read, from offset 0 on: it waits for transaction"
         return {record.levelname for record in caplog.records if record.getMessage().startswith(words)}
 
     with caplog.at_level("INFO", "fencepost.spark"):

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from fencepost.client.group import committed_offsets as group_offsets
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.counted import agreeing, counted_noun
 from fencepost.errors import ConfigurationError, KafkaError
 from fencepost.spark.compat import (
     ADMISSION_CONTROL,
@@ -80,11 +81,12 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         stuck, moved = self._watch.update(time.monotonic(), ends, self._high)
         for still, transaction in self._holders(stuck, logging.WARNING).items():
             log.warning(
-                "%s-%d: its committed records have ended at offset %d for %.0f s; %d offsets behind it wait for %s",
+                "%s-%d: its committed records have ended at offset %d for %.0f s; %s behind it %s for %s",
                 *still.partition,
                 still.stable,
                 still.for_s,
-                still.behind,
+                counted_noun(still.behind, "offset"),
+                agreeing(still.behind, "wait"),
                 describe_first_open(transaction),
             )
         for partition in moved:

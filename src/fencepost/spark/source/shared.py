@@ -20,6 +20,7 @@ from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_range
 from fencepost.client.group import committed_offsets as group_offsets
 from fencepost.client.records import Fetched
 from fencepost.client.types import Isolation, OffsetAt, TopicPartition
+from fencepost.counted import agreeing, counted_noun
 from fencepost.errors import (
     ConfigurationError,
     DataLossError,
@@ -187,10 +188,12 @@ class Source:
             )
             log.log(
                 logging.INFO if is_young or transaction is None else logging.WARNING,
-                "%s-%d: %d offsets are not read, from offset %d on: they wait for %s",
+                "%s-%d: %s not read, from offset %d on: %s %s for %s",
                 *still.partition,
-                still.behind,
+                counted_noun(still.behind, "offset", "are"),
                 still.stable,
+                agreeing(still.behind, "they"),
+                agreeing(still.behind, "wait"),
                 describe_first_open(transaction),
             )
 
