@@ -299,10 +299,15 @@ class Links:
             if where == address and link.live is not None and link.live.is_silent:
                 link.live.close(DisconnectedError(reason, sent=True))
 
+    def _unanswered(self, address: Address) -> int:
+        """Return the number of requests behind which another one to this address would wait."""
+        live = self.link(address).live
+        return 0 if live is None else live.unanswered
+
     async def _nodes_of_another(self, others: list[Address]) -> set[Address]:
         """Return the addresses of the nodes that one of these brokers lists. Raises KafkaError."""
         deadline_ms = self._runtime.now_ms() + SILENCE_MS // 2
-        others.sort(key=lambda _: self._runtime.random())
+        others.sort(key=lambda address: (self._unanswered(address), self._runtime.random()))
         other = await self.first_of(others, deadline_ms)
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
         version = other.version(retry.METADATA, LOWEST_METADATA, HIGHEST_METADATA)
