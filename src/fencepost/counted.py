@@ -14,7 +14,6 @@ _SINGULAR: Final = {
     "they": "it",
     "they have": "it has",
     "them": "it",
-    "their": "its",
 }
 
 

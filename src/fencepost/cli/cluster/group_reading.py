@@ -55,6 +55,7 @@ class ReadingMember(RebalanceListener):
             if follow or not self._has_joined:
                 read_at = time.monotonic()
                 continue
+            # None: the end is not known yet.
             behind = [partition for partition in self._consumer.assignment() if self._consumer.lag(partition) != 0]
             if not behind:
                 return

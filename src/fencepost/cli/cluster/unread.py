@@ -24,8 +24,8 @@ class UnreadPartitions:
 
     def add(self, reasons: Mapping[TopicPartition, KafkaError]) -> None:
         """Add partitions. Raises the first reason if nothing may be missing."""
-        for reason in reasons.values() if self._is_error else ():
-            raise reason
+        if self._is_error and reasons:
+            raise next(iter(reasons.values()))
         self._reasons |= reasons
 
     def taken_later(self) -> Collection[TopicPartition]:

@@ -421,8 +421,8 @@ class AdminTransactions(AdminBase):
             KafkaError: All partitions failed.
         """
         outcomes = await self._producers_of_each(partitions, self._deadline(api_timeout_ms))
-        for error in outcomes.failed.values() if not outcomes.done else ():
-            raise error
+        if outcomes.failed and not outcomes.done:
+            raise next(iter(outcomes.failed.values()))
         return outcomes.results("DescribeProducers")
 
     async def _producers_of_each(

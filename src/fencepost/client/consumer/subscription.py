@@ -485,7 +485,7 @@ class SubscriptionState:
 
 
 def _take_ready(state: PartitionState, most: int, taken: list[Fetched]) -> int:
-    """Move up to `most` records of a partition to `got`. Return their number."""
+    """Move up to `most` records of a partition to `taken`. Return their number."""
     rows = 0
     while state.ready and rows < most:
         fetched = state.ready.popleft()

@@ -19,7 +19,7 @@ from fencepost.client.net import retry
 from fencepost.client.net.answers import only, with_unknown_outcome
 from fencepost.client.net.connection import BrokerConnection, api_name, login_of
 from fencepost.client.net.lasting_errors import ClientCallbacks, LastingErrors
-from fencepost.client.net.links import HIGHEST_METADATA, LOWEST_METADATA, Links
+from fencepost.client.net.links import HIGHEST_METADATA, LOWEST_METADATA, Links, ask_nodes
 from fencepost.client.net.retry import RETRIABLE, Action
 from fencepost.client.net.runtime import Event, Runtime
 from fencepost.client.net.topology import Address, KnownPartition, KnownTopic, Node, parse_bootstrap
@@ -168,10 +168,7 @@ class Cluster:
         self._met.add(address)
         if lost and self.cluster_id is not None:
             try:
-                version = connection.version(retry.METADATA, LOWEST_METADATA, HIGHEST_METADATA)
-                request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-                reply = await connection.request(request, version, timeout_ms=self.config.request_timeout_ms)
-                self._check_cluster(reply.cluster_id)
+                self._check_cluster((await ask_nodes(connection, self.config.request_timeout_ms)).cluster_id)
             except BaseException:
                 connection.close()
                 raise

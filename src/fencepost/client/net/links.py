@@ -24,7 +24,7 @@ from fencepost.errors import (
     KafkaTimeoutError,
     without_traceback,
 )
-from fencepost.protocol.messages.metadata import MetadataRequest
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from fencepost.values import MutableValue
 
 log = logging.getLogger("fencepost.client")
@@ -34,6 +34,14 @@ ALL: Final = "all brokers"
 LOWEST_METADATA: Final = 4  # from this version on, a request can forbid the creation of topics
 HIGHEST_METADATA: Final = 13
 PASSING: Final = (DisconnectedError, KafkaTimeoutError, ClusterChangedError)
+
+
+async def ask_nodes(connection: BrokerConnection, timeout_ms: float) -> MetadataResponse:
+    """Request the nodes and the id of the cluster, and no topics. Raises KafkaError."""
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    version = connection.version(retry.METADATA, LOWEST_METADATA, HIGHEST_METADATA)
+    reply: MetadataResponse = await connection.request(request, version, timeout_ms=timeout_ms)
+    return reply
 
 
 class Link(MutableValue, kw_only=False):
@@ -309,9 +317,7 @@ class Links:
         deadline_ms = self._runtime.now_ms() + SILENCE_MS // 2
         others.sort(key=lambda address: (self._unanswered(address), self._runtime.random()))
         other = await self.first_of(others, deadline_ms)
-        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-        version = other.version(retry.METADATA, LOWEST_METADATA, HIGHEST_METADATA)
-        reply = await other.request(request, version, timeout_ms=deadline_ms - self._runtime.now_ms())
+        reply = await ask_nodes(other, deadline_ms - self._runtime.now_ms())
         return {(broker.host, broker.port) for broker in reply.brokers}
 
     def _failed(self, address: Address, error: KafkaError) -> None:
