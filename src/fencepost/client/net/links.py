@@ -290,8 +290,7 @@ class Links:
     async def _close_if_gone(self, address: Address, name: str, others: list[Address]) -> None:
         """Close the silent connections to an address if another broker does not list it.
 
-        A node that hangs has been replaced by then. Without this, each request to it would wait for
-        `request_timeout_ms`, and the next process would wait again.
+        Other nodes have replaced it by then. Otherwise each request to it would wait for `request_timeout_ms`.
         """
         try:
             nodes = await self._nodes_of_another(others)
