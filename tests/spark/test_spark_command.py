@@ -232,6 +232,21 @@ def test_a_checkpoint_is_repaired_from_the_decision_once_a_person_has_seen_how(
     assert "nothing to repair" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "content", [b"", bytes(1230), b"v1\n{}\n" + b"[" * 9000, b"v1\n{}", b"v1\n{}\n9" + b"9" * 9000]
+)
+def test_damaged_offsets_are_quoted_in_short(
+    broker: Broker, capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes
+) -> None:
+    sink = Planned(broker, tmp_path)
+    sink.other.write_bytes(content)
+    assert command("spark", "repair", sink.name, "--checkpoint", str(tmp_path), *sink.at, "--dry-run") == 0
+    out, _ = capsys.readouterr()
+    assert f"{sink.other}: is damaged: " in out
+    assert out.isprintable() or not set(out) & set("\0\r")
+    assert max(map(len, out.splitlines())) < 400
+
+
 @pytest.mark.parametrize("harm", ["bytes", "folder"])
 def test_offsets_that_are_no_text_are_repaired_as_well(
     broker: Broker, capsys: pytest.CaptureFixture[str], tmp_path: Path, harm: str

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from fencepost.arguments import brief_repr
 from fencepost.cli.adoption import DryRun, adopt, release
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
 from fencepost.cli.hidden import refuse_incomplete
@@ -211,7 +212,9 @@ def repair(
 
 def _present(change: Change) -> str:
     if change.was is not None:
-        return f"ends at {_sources(change.was)}"
+        ends = _ends(change.was)
+        is_damaged = not ends or any(isinstance(end, str) and end != "-" for end in ends)
+        return f"is damaged: {brief_repr(change.was)}" if is_damaged else f"ends at {_sources(change.was)}"
     return "cannot be read as text" if change.path.exists() else "is not there"
 
 

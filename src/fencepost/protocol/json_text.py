@@ -15,6 +15,10 @@ def parse_json(text: str | bytes) -> Any:
         ValueError: It is not JSON, is not UTF-8, has a number of thousands of digits, or is nested too deeply.
     """
     try:
-        return json.loads(text)
+        return json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except ValueError as error:
+        if type(error) is not ValueError:  # its text says where
+            raise
+        raise ValueError("a number has too many digits") from None

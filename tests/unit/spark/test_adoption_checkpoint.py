@@ -86,7 +86,10 @@ REFUSED = {
     ("metadata", b"\xff\xfe"): "does not tell the query's id",
     ("offsets/3", None): "commits/3 is there, and offsets/3 is not",
     ("offsets/3", b""): "offsets/3 is empty or damaged",
-    ("offsets/3", b"\0\0\0\0"): "has version '\\\\x00",
+    ("offsets/3", b"\0\0\0\0"): "empty or damaged",
+    ("commits/3", bytes(29)): "commits/3 is empty or damaged",
+    ("metadata", '{"id":"a"}'.encode("utf-16-le")): "does not tell the query's id: it is damaged",
+    ("metadata", b"9" * 5000): "it is damaged: a number has too many digits",
     ("offsets/3", b"v2\n{}\n{}"): "version 'v2' of Spark's offset log, and v1 is known",
     ("offsets/3", b"v1\n\n" + line(4, 2).encode()): "continuous processing",
     ("offsets/3", b"v1\n{}"): "ends before its sources",
@@ -105,6 +108,16 @@ REFUSED = {
 def test_damage_and_other_kinds_are_refused_by_name(name: str, data: bytes | None) -> None:
     with pytest.raises(AdoptionRefusedError, match=REFUSED[name, data]):
         parse(damaged(name, data))
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/3", "commits/3"])
+def test_damage_is_quoted_in_short(name: str) -> None:
+    for data in (b"x" * 5000, b"[" * 5000, b"v1\n" + b"x" * 5000, b"9" * 5000):
+        if name == "commits/3" and data.startswith(b"v1"):
+            continue  # only the version is read
+        with pytest.raises(AdoptionRefusedError) as caught:
+            parse(damaged(name, data))
+        assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("name", ["metadata", "offsets/3", "offsets/2", "commits/3"])

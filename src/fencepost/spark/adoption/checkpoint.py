@@ -109,7 +109,7 @@ def parse(files: Mapping[str, bytes]) -> Checkpoint:
     for number in committed[-2:]:
         version = _lines(files, f"commits/{number}")[0]
         if version not in KNOWN_COMMITS:
-            _refuse(f"commits/{number} has version {version!r}, and {' and '.join(KNOWN_COMMITS)} are known")
+            _refuse(f"commits/{number} has version {brief_repr(version)}, and {' and '.join(KNOWN_COMMITS)} are known")
     if not planned:
         if committed:
             _refuse(f"commits/{committed[-1]} is there, and offsets/{committed[-1]} is not: the checkpoint is damaged")
@@ -197,7 +197,7 @@ def _text(files: Mapping[str, bytes], name: str) -> str:
 
 def _lines(files: Mapping[str, bytes], name: str) -> list[str]:
     lines = _text(files, name).split("\n")
-    if not lines[0].strip():
+    if not lines[0].strip("\0 \t\r"):  # some file systems leave zero bytes of a file that was not synced
         _refuse(f"{name} is empty or damaged: the host has lost power, or a disk was full. Restore the checkpoint")
     return lines
 
@@ -207,8 +207,8 @@ def _entry(files: Mapping[str, bytes], number: int) -> tuple[dict[str, Any], lis
     version, *lines = _lines(files, name)
     if version != KNOWN_VERSION:
         _refuse(
-            f"{name} has version {version!r} of Spark's offset log, and {KNOWN_VERSION} is known: it was written by "
-            "another release of Spark, or with names for its sources"
+            f"{name} has version {brief_repr(version)} of Spark's offset log, and {KNOWN_VERSION} is known: it was "
+            "written by another release of Spark, or with names for its sources"
         )
     if len(lines) < 2:
         _refuse(f"{name} ends before its sources: the file is damaged")
@@ -236,7 +236,8 @@ def _source(number: int, line: str, batch_id: int, files: Mapping[str, bytes]) -
     offsets = _offsets(line)
     if offsets is None and line.startswith("{") and not _is_json(line):
         _refuse(
-            f"the line of source {number} in offsets/{batch_id} is no whole JSON, so the file is damaged: {line[:60]}"
+            f"the line of source {number} in offsets/{batch_id} is no whole JSON, so the file is damaged: "
+            f"{brief_repr(line)}"
         )
     has_ids = offsets is not None and any("@" in topic for topic in offsets)
     plain = None if offsets is None else {topic: parts for topic, parts in offsets.items() if parts}
