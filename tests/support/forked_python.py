@@ -135,10 +135,13 @@ def _take(asker: socket.socket) -> dict[str, Any]:
     for file in files:
         os.close(file)
     ended = os.pidfd_open(runs)
-    watched: list[Any] = [asker, ended]
-    if ended not in select.select(watched, [], [])[0]:  # the launcher was killed
+    watched = select.poll()
+    watched.register(asker, select.POLLIN)
+    watched.register(ended, select.POLLIN)
+    if ended not in dict(watched.poll()):  # the launcher was killed
         os.kill(runs, signal.SIGTERM)
-        if not select.select([ended], [], [], 5)[0]:
+        watched.unregister(asker)
+        if not watched.poll(5_000):
             os.kill(runs, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(runs, 0)[1])
     with contextlib.suppress(OSError):

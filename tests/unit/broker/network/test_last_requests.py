@@ -21,6 +21,7 @@ from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.records.encoding import encode_batch
 from tests.support.raw_client import RawClient
 from tests.support.tls import Certificates
+from tests.support.waiting import is_ready
 
 pytestmark = pytest.mark.usefixtures("both_sockets")
 
@@ -120,7 +121,7 @@ def test_a_client_that_reads_again_is_read_from_again(broker: Broker) -> None:
             sent = written - ours._transport.get_write_buffer_size()
             taken(client, sent)
             if isinstance(ours, NativeSocket):
-                select.select([], [ours._transport.fileno()], [], 30)
+                is_ready(ours._transport.fileno(), select.POLLOUT, 30)
             ours.send((b"last",))
             return written + 4 - sent
 

@@ -32,6 +32,7 @@ from fencepost.protocol.receiver import Receiver, refused_size
 from fencepost.protocol.records import engine as chosen
 from tests.support.engines import engine
 from tests.support.raw_client import RawClient
+from tests.support.waiting import is_ready
 
 if TYPE_CHECKING:
     from fencepost_native import Stream, Streams
@@ -71,7 +72,7 @@ def waited(streams: Streams, *, most: int = 1000) -> list[tuple[Any, list[bytes 
 
 
 def poll(streams: Streams) -> None:
-    select.select([streams.fileno()], [], [], 0.2)
+    is_ready(streams.fileno(), select.POLLIN, 0.2)
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -277,7 +278,7 @@ def test_a_failure_of_one_connection_loses_nothing_of_others() -> None:
     for _, peer in others:
         peer.sendall(framed(b"first"))
     with client:
-        while not select.select([], [broken.fileno()], [], 0)[1]:
+        while not is_ready(broken.fileno(), select.POLLOUT, 0):
             client.recv(HIGH)
         others[2][1].sendall(framed(b"second"))
         found = waited(streams)
@@ -332,7 +333,7 @@ def test_a_turn_reads_the_clock_again_only_where_time_has_passed() -> None:
     connections = [connected(sockets._streams, owner) for _ in range(6)]
     for stream, client in connections:
         client.sendall(framed(b"a"))
-        select.select([stream.fileno()], [], [])
+        is_ready(stream.fileno(), select.POLLIN)
     sockets._turn()
     assert owner.times == [(now, 100) for now in (1, 1, 1, 2, 2, 3)]
     assert owner.aborts == 1
