@@ -42,6 +42,7 @@ class Terminal:
             with self._changed:
                 self.text += data.decode(errors="replace")
                 self._changed.notify_all()
+        os.close(self._master)
 
     def _data(self) -> bytes:
         try:

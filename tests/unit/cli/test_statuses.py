@@ -6,7 +6,7 @@ import re
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,17 +144,18 @@ def test_no_broker_is_said_soon(away: Callable[[], Any], tmp_path: Path) -> None
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_while_it_waits_for_an_answer(number: int, status: int, tmp_path: Path) -> None:
     runs = {}
-    for name in [*OF_A_CLUSTER, "ui"]:
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            runs[name] = started(name, tmp_path, "-b", f"127.0.0.1:{silent.getsockname()[1]}")
-            silent.settimeout(60)
-            silent.accept()[0].detach()  # it stays open, and says nothing
-            runs[name].send(number)
-    for name, run in runs.items():
-        ended = run.wait()
-        assert ended.status == (0 if name in SERVING else status), f"{name}: {ended}"
-        assert (ended.out, ended.error in ("", "stopped\n")) == ("", True) or name == "ui", f"{name}: {ended}"
-        assert NOT_OURS.search(ended.error) is None, f"{name}: {ended}"
+    with ExitStack() as silent_connections:
+        for name in [*OF_A_CLUSTER, "ui"]:
+            with socket.create_server(("127.0.0.1", 0)) as silent:
+                runs[name] = started(name, tmp_path, "-b", f"127.0.0.1:{silent.getsockname()[1]}")
+                silent.settimeout(60)
+                silent_connections.enter_context(silent.accept()[0])
+                runs[name].send(number)
+        for name, run in runs.items():
+            ended = run.wait()
+            assert ended.status == (0 if name in SERVING else status), f"{name}: {ended}"
+            assert (ended.out, ended.error in ("", "stopped\n")) == ("", True) or name == "ui", f"{name}: {ended}"
+            assert NOT_OURS.search(ended.error) is None, f"{name}: {ended}"
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
