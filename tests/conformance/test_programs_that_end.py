@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import fencepost
 from fencepost.errors import ClosedError, ForkedError, UsageError
 from tests.support.brokers import BrokerUnderTest
+from tests.support.waiting import until
 
 TP = fencepost.TopicPartition
 
@@ -98,6 +100,65 @@ atexit.register(last_words)
     done = run(program, broker.bootstrap_servers.replace("127.0.0.1", "localhost"), topic)
     assert done.returncode == 0
     assert stored(broker, topic) == 1, done.stderr
+
+
+PATIENT = """
+import fencepost.client.producer.core
+fencepost.client.producer.core.PATIENCE_AFTER_CTRL_C_MS = 60_000  # a busy machine may need more than half a second
+"""
+INTERRUPTED = {
+    "blocking": PATIENT
+    + """
+import signal, sys, fencepost
+settings = eval(sys.argv[3])
+with fencepost.Producer(sys.argv[1], **settings) as producer:
+    if "transactional_id" in settings:
+        producer.init_transactions()
+        producer.begin_transaction()
+    for number in range(1000):
+        producer.send(sys.argv[2], b"%d" % number)
+    if "transactional_id" in settings:
+        producer.flush()
+    signal.raise_signal(signal.SIGINT)
+""",
+    "asyncio": PATIENT
+    + """
+import asyncio, signal, sys, fencepost
+async def main():
+    settings = eval(sys.argv[3])
+    async with fencepost.AsyncProducer(sys.argv[1], **settings) as producer:
+        if "transactional_id" in settings:
+            await producer.init_transactions()
+            producer.begin_transaction()
+        for number in range(1000):
+            await producer.send(sys.argv[2], b"%d" % number)
+        if "transactional_id" in settings:
+            await producer.flush()
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(60)
+asyncio.run(main())
+""",
+}
+
+
+@pytest.mark.parametrize("program", INTERRUPTED.values(), ids=INTERRUPTED)
+def test_ctrl_c_in_a_with_block_delivers_what_was_sent(broker: BrokerUnderTest, program: str) -> None:
+    """As it does for a producer that the program leaves open."""
+    topic = new_topic(broker)
+    done = run(program, broker.bootstrap_servers, topic, "{'linger_ms': 10_000}")
+    assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (-signal.SIGINT, "KeyboardInterrupt")
+    assert stored(broker, topic) == 1000
+
+
+@pytest.mark.parametrize("program", INTERRUPTED.values(), ids=INTERRUPTED)
+def test_ctrl_c_in_a_with_block_aborts_an_open_transaction(broker: BrokerUnderTest, program: str) -> None:
+    """Otherwise it would hold committed readers back until its timeout."""
+    topic, transactional_id = new_topic(broker), broker.name("id")
+    done = run(program, broker.bootstrap_servers, topic, f"{{'transactional_id': {transactional_id!r}}}")
+    assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (-signal.SIGINT, "KeyboardInterrupt")
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        until(lambda: admin.describe_transactions([transactional_id])[0].state != "PrepareAbort")
+        assert admin.describe_transactions([transactional_id])[0].state == "CompleteAbort"
 
 
 def test_what_cannot_be_delivered_is_counted() -> None:

@@ -38,6 +38,7 @@ from fencepost.errors import (
     without_traceback,
 )
 from fencepost.extras import require
+from fencepost.process.at_exit import PATIENCE_AFTER_CTRL_C_MS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -323,10 +324,10 @@ class ProducerCore(ReportingCore):
         """Close because of `error`, which the caller raises again.
 
         Errors of closing are logged and added to it as a note.
-        After a cancellation or Ctrl-C it does not wait.
+        After a cancellation or Ctrl-C it waits as briefly as the end of the program for an unclosed client.
         """
         try:
-            await self.close(30_000 if isinstance(error, Exception) else 0)
+            await self.close(30_000 if isinstance(error, Exception) else PATIENCE_AFTER_CTRL_C_MS)
         except KafkaError as finding:
             log.error("closing after %s: %s", type(error).__name__, finding)
             error.add_note(f"closing the producer afterwards: {type(finding).__name__}: {finding}")

@@ -29,7 +29,7 @@ from fencepost.errors import (
 from fencepost.testing import read_all
 from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
 
-TOO_LARGE, INVALID = 10, 87
+TOO_LARGE, INVALID, NOT_LEADER = 10, 87, 6
 LOGGER = "fencepost.client.producer"
 
 
@@ -225,6 +225,24 @@ def test_closing_after_an_error_of_the_application_masks_nothing(caplog: pytest.
 
     run(body)
     assert any("after ZeroDivisionError" in line for line in lines(caplog))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), asyncio.CancelledError()], ids=["Ctrl-C", "cancellation"])
+def test_closing_after_an_interruption_delivers_and_waits_half_a_second(error: BaseException) -> None:
+    async def body(world: World) -> None:
+        producer = world.producer(linger_ms=10_000)
+        chunk, _ = producer.append("t", b"v")
+        await producer.close_after(error)
+        assert chunk.done and len(world.broker.batches) == 1
+
+        producer = world.producer()
+        world.broker.refuse_produce(NOT_LEADER, times=10_000)
+        producer.append("t", b"v")
+        await producer.close_after(error)
+        assert "records not delivered: 1" in error.__notes__[0]
+        assert "not delivered within the 500 ms that close() waited" in error.__notes__[0]
+
+    run(body)
 
 
 def test_what_is_delivered_after_retries_is_no_failure() -> None:
