@@ -152,6 +152,25 @@ def test_an_open_transaction_and_the_group_that_waits_for_it(
         admin.delete_group(group)
 
 
+def test_a_list_of_a_topic_has_no_transactions_of_others(
+    broker: BrokerUnderTest, run: Commands, client: RawClient
+) -> None:
+    """It has those that wait behind another one, which hold nobody back yet."""
+    topic, other = client.create_topic(broker.name("t")), client.create_topic(broker.name("t"))
+    here, behind, elsewhere = (broker.name(f"x{number}") for number in range(3))
+    pairs = {name: client.start_producer(name) for name in (here, behind, elsewhere)}
+    for name, me in pairs.items():
+        into = other if name == elsewhere else topic
+        assert client.produce(into, [b"p"], transactional_id=name, producer=me, sequence=0).error_code == 0
+    listed = run.json("transactions", "list", "--topic", topic)
+    assert [each["transactional_id"] for each in listed["transactions"]] == [here, behind]
+    assert elsewhere not in run("transactions", "list", "--topic", topic)
+    assert f"{elsewhere} " in run("transactions", "list", "--topic", topic, "--topic", other)
+    for name, me in pairs.items():
+        assert client.end_transaction(name, me, commit=False).error_code == 0
+        client.wait_for_state(name, "CompleteAbort")
+
+
 def test_a_prepared_transaction_waits_for_its_owner(broker: BrokerUnderTest, doctor: Doctor, client: RawClient) -> None:
     topic, name = client.create_topic(broker.name("t")), broker.name("x")
     me = client.start_producer(name, two_phase=True)

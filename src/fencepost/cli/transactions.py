@@ -46,7 +46,7 @@ from fencepost.client.diagnosis.collecting import CollectionLimits
 from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, creation_of
 from fencepost.client.diagnosis.diagnosing import diagnose
 from fencepost.client.diagnosis.facts import FailureKind, unknown_of
-from fencepost.client.diagnosis.findings import Finding
+from fencepost.client.diagnosis.findings import Finding, ObjectKind
 from fencepost.client.diagnosis.holding import (
     OPEN_STATES,
     Cause,
@@ -69,6 +69,9 @@ __all__ = ["transactions"]
 HOLDING: Final = ("topics", "offsets", "transactions that hold readers back")
 """The questions whose answers tell which readers a transaction holds back."""
 
+OF_TRANSACTIONS: Final = (ObjectKind.TRANSACTION, ObjectKind.PARTITION)
+"""The objects of findings about one transaction: by its id, or by the partition in which it hangs."""
+
 transactions = command_group("List, describe and resolve transactions.")
 transactions.command()(sinks)
 transactions.command()(forget)
@@ -89,7 +92,7 @@ def list_(
         typer.Option(
             autocompletion=complete_topic,
             callback=topic_named,
-            help="Only what blocks this topic's readers.",
+            help="Only transactions that are open in this topic, and the readers that they block there.",
         ),
     ] = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
@@ -127,13 +130,17 @@ def list_(
         ]
         more = session.describe([each for each in ids if each not in snapshot.described], rest_ms())
     described = {**snapshot.described, **{each.transactional_id: each for each in more}}
-    descriptions = [described[transactional_id] for transactional_id in ids]
+    descriptions = [each for each in map(described.__getitem__, ids) if not topic or _is_in(each, topic)]
     facts = [session.facts(each, meaning_in(snapshot, each)) for each in descriptions]
     is_hidden = not snapshot.listed and TRANSACTIONAL_IDS in snapshot.hidden
     held = _held_in(snapshot, set(topic or ()), prefix)
     if is_hidden and not held:
         refuse_hidden("transactional id")
-    _print_listed(descriptions, facts, held, snapshot, as_json=as_json)
+    findings = _findings(snapshot)
+    if topic or prefix:
+        names = {*(each.transactional_id for each in descriptions), *(partition_name(each.partition) for each in held)}
+        findings = [each for each in findings if each.kind not in OF_TRANSACTIONS or each.name in names]
+    _print_listed(descriptions, facts, held, findings, snapshot.at_ms, as_json=as_json)
     if is_hidden:
         refuse_hidden("transactional id")
     if missing:
@@ -148,22 +155,31 @@ def _held_in(snapshot: ClusterSnapshot, topics: Collection[str], prefix: str) ->
     return [each for each in held if (each.transactional_id or "").startswith(prefix)]
 
 
-def _print_listed(
-    descriptions: Sequence[TransactionDescription],
-    facts: Sequence[Mapping[str, Any]],
-    held: Sequence[HeldBack],
-    snapshot: ClusterSnapshot,
-    *,
-    as_json: bool,
-) -> None:
-    """Print the transactions, the partitions that they hold back, and the findings about transactions."""
+def _is_in(transaction: TransactionDescription, topics: Collection[str]) -> bool:
+    return any(partition.topic in topics for partition in transaction.partitions)
+
+
+def _findings(snapshot: ClusterSnapshot) -> list[Finding]:
+    """Return the findings about transactions, and about what is not known of them."""
     others = [creation_of(part) for part in COORDINATOR_TOPICS if part != "transactions"]
-    findings = [
+    return [
         each
         for each in diagnose(snapshot)
         if (each.code.startswith(("FP0", "FP4")) and each.name not in others)
         or (each.code.startswith("FP3") and each.name == "transactions")
     ]
+
+
+def _print_listed(
+    descriptions: Sequence[TransactionDescription],
+    facts: Sequence[Mapping[str, Any]],
+    held: Sequence[HeldBack],
+    findings: Sequence[Finding],
+    now_ms: int,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the transactions, the partitions that they hold back, and the findings."""
     if as_json:
         waiting = [
             {
@@ -192,7 +208,7 @@ def _print_listed(
         sys.stdout.write("\n")
         lines = [(partition_name(each.partition), str(each.stable), str(each.behind), _holder(each)) for each in held]
         print_table([("PARTITION", "READERS STOP AT", "BEFORE THE END", "FOR"), *lines])
-    for line in report_of(findings, snapshot.at_ms):
+    for line in report_of(findings, now_ms):
         print_line(line)
 
 
