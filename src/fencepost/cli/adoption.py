@@ -13,6 +13,7 @@ import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings
 from fencepost.cli.names import named, sink_named, topic_named
+from fencepost.cli.outcomes import Changes, changes_reported
 from fencepost.cli.output import Json, Yes, confirmed, failures_reported, print_json, print_line
 from fencepost.cli.printable import printable
 from fencepost.cli.transaction_view import Session, open_session
@@ -101,7 +102,7 @@ def adopt(
         within_ms = milliseconds({"--clocks-within": clocks_within}, "--clocks-within", 0)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error), param_hint="--clocks-within") from error
-    with failures_reported(), _undecided_reported():
+    with failures_reported(), changes_reported() as changes, _undecided_reported():
         require("arrow", "fencepost spark adopt")
         from fencepost.spark.adoption.move import AdoptionArguments, plan_adoption
 
@@ -111,7 +112,7 @@ def adopt(
             checkpoint, settings, sink_id, tuple(topic or ()), rows, begun, within_ms, other_writers, dry_run
         )
         found = plan_adoption(session.link, session.sink_link, arguments)
-        _carry_out_move(found, "adopted", dry_run=dry_run, yes=yes, as_json=as_json)
+        _carry_out_move(found, changes, "adopted", dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def release(
@@ -134,13 +135,13 @@ def release(
 
     Example: fencepost spark release /data/checkpoints/orders-copy
     """
-    with failures_reported():
+    with failures_reported(), changes_reported() as changes:
         require("arrow", "fencepost spark release")
         from fencepost.spark.adoption.move import plan_release
 
         session = open_session(bootstrap_servers, command_config, decision_topic)
         found = plan_release(session.sink_link, checkpoint, sink_id)
-        _carry_out_move(found, "released", dry_run=dry_run, yes=yes, as_json=as_json)
+        _carry_out_move(found, changes, "released", dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @contextmanager
@@ -156,14 +157,17 @@ def _print_choices(error: UndecidedBatchError) -> NoReturn:
     raise typer.Exit(UNDECIDED)
 
 
-def _carry_out_move(planned: PlannedMove, done: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+def _carry_out_move(
+    planned: PlannedMove, changes: Changes, done: str, *, dry_run: bool, yes: bool, as_json: bool
+) -> None:
     move = planned.move
     is_written = move is None or move.is_done
     if not as_json:
         _print(planned)
     if not (is_written or dry_run):
         confirmed(f"Write that into the decision topic? (The query must not run: {NO_TRACE}.)", yes=yes)
-        move = planned.carry_out()
+        with changes.change(f"the query was {done}", has_steps=True):
+            move = planned.carry_out()
     outcome = "nothing to write" if is_written else "dry run" if dry_run else done
     if as_json:
         print_json(_facts(planned, move, outcome))

@@ -14,7 +14,9 @@ from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topi
 from fencepost.cli.ending import MOST_NAMED
 from fencepost.cli.hidden import listed
 from fencepost.cli.names import topic_named
+from fencepost.cli.outcomes import changes_reported
 from fencepost.cli.output import MOST_SECONDS, Json, Yes, confirmed, print_json, print_table, refuse
+from fencepost.cli.printable import printable
 from fencepost.client.admin.hanging import HangingTransaction
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.blocking import Admin
@@ -82,7 +84,7 @@ def find_hanging(
     """
     if abort and commit:
         refuse("--abort and --commit exclude each other", status=2)
-    with connected(bootstrap_servers, command_config) as admin:
+    with connected(bootstrap_servers, command_config) as admin, changes_reported() as changes:
         described = _described(admin, topic)
         hanging, unknown = _found(admin, described, older_than)
         if hanging and not as_json:
@@ -93,9 +95,14 @@ def find_hanging(
             _agree(admin, wanted, commit=commit, even_if_committed=even_if_committed, yes=yes)
         # The question may have been open for a while.
         still = _found(admin, {each.partition.topic for each in wanted}, older_than) if wanted else _HangingSearch()
-        ended = [each for each in wanted if _ended(admin, each, still, commit=commit)]
+        outcomes: dict[HangingTransaction, bool | None] = {}
+        for number, each in enumerate(wanted, 1):
+            rest = [partition_name(left.partition) for left in wanted[number:]]
+            with changes.change(f"the transaction in {partition_name(each.partition)} was {done}", rest):
+                outcomes[each] = _end(admin, each, still, commit=commit)
+        ended = [each for each, is_ended in outcomes.items() if is_ended]
     if as_json:
-        print_json([_facts(each) | ({done: each in ended} if abort or commit else {}) for each in hanging])
+        print_json([_facts(each) | ({done: outcomes.get(each, False)} if abort or commit else {}) for each in hanging])
     else:
         sys.stdout.writelines(f"{done} {_facts(each)['partition']}\n" for each in ended)
     why = "; --commit writes markers only for those that may be committed" if commit else ""
@@ -190,8 +197,9 @@ def _agree(
     )
 
 
-def _ended(admin: Admin, hanging: HangingTransaction, still: _HangingSearch, *, commit: bool) -> bool:
-    """Commit or abort one; print the reason if that fails."""
+def _end(admin: Admin, hanging: HangingTransaction, still: _HangingSearch, *, commit: bool) -> bool | None:
+    """Commit or abort one, and return true. If that fails, print the reason and return false; None: it is unknown."""
+    is_unknown = False
     try:
         if hanging in still.hanging:
             write = admin.write_commit_marker if commit else admin.write_abort_marker
@@ -201,9 +209,11 @@ def _ended(admin: Admin, hanging: HangingTransaction, still: _HangingSearch, *, 
             raise still.unknown[hanging.partition]
         reason = f"{partition_words([hanging.partition], 1)} has changed meanwhile: run the command again"
     except KafkaError as error:
-        reason = str(error)
-    sys.stderr.write(f"fencepost: {reason}\n")
-    return False
+        is_unknown = error.may_have_taken_effect and hanging in still.hanging
+        ended = f"the transaction in {partition_name(hanging.partition)} was {'committed' if commit else 'aborted'}"
+        reason = f"{error}; it is unknown if {ended}" if is_unknown else str(error)
+    sys.stderr.write(f"fencepost: {printable(reason)}\n")
+    return None if is_unknown else False
 
 
 class _HangingSearch(NamedTuple):

@@ -87,24 +87,6 @@ def failures_reported(status: int = 1) -> Iterator[None]:
         refuse(str(error), status)
 
 
-@contextmanager
-def outcome_reported(change: str) -> Iterator[None]:
-    """Report that the outcome of a change is unknown, if an error or Ctrl-C in the block leaves it unknown.
-
-    `change`: the change as a sentence, such as "topic orders was created".
-    """
-    unknown = f"it is unknown if {change}"
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.stderr.write(f"fencepost: interrupted: {printable(unknown)}\n")
-        raise
-    except KafkaError as error:
-        if error.may_have_taken_effect:
-            refuse(f"{error}\n{unknown}")
-        raise
-
-
 def refuse(words: str, status: int = 1) -> NoReturn:
     """Print the reason on standard error, and exit with the status."""
     sys.stderr.write("fencepost: " + "\n".join(map(printable, words.split("\n"))) + "\n")

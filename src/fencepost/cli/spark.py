@@ -15,6 +15,7 @@ from fencepost.cli.adoption import DryRun, adopt, release
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
 from fencepost.cli.hidden import refuse_incomplete
 from fencepost.cli.names import named, sink_named
+from fencepost.cli.outcomes import Changes, changes_reported
 from fencepost.cli.output import (
     Json,
     Yes,
@@ -177,21 +178,20 @@ def repair(
 
     Example: fencepost spark repair orders-copy --checkpoint /data/checkpoints/orders-copy
     """
-    with failures_reported():
+    with failures_reported(), changes_reported() as changes:
         session = open_session(bootstrap_servers, command_config, decision_topic)
         session.check_sink(sink)
         if replan:
-            _replan(
-                session, plan_replan(session.sink_link, sink, checkpoint), dry_run=dry_run, yes=yes, as_json=as_json
-            )
+            planned = plan_replan(session.sink_link, sink, checkpoint)
+            _replan(session, changes, planned, dry_run=dry_run, yes=yes, as_json=as_json)
             return
         plan = repair_of(session.sink_link, sink, checkpoint)
         if as_json:
-            changes = [
+            files = [
                 {"file": str(change.path), "was": change.was, "becomes": change.becomes} for change in plan.changes
             ]
             print_json(
-                {"sink": sink, "query": plan.decision.query_id, "batch": plan.decision.batch_id, "changes": changes}
+                {"sink": sink, "query": plan.decision.query_id, "batch": plan.decision.batch_id, "changes": files}
             )
         else:
             _print(plan.decision, states_of(session.sink_link, plan.decision))
@@ -206,7 +206,8 @@ def repair(
         confirmed(
             f"Write {counted_noun(len(plan.changes), 'file')} in {plan.folder}? (The query must not run.)", yes=yes
         )
-        plan.carry_out()
+        with changes.change(f"all files in {plan.folder} were written", has_steps=True):
+            plan.carry_out()
     sys.stderr.write(f"{counted_noun(len(plan.changes), 'file')} written\n")
 
 
@@ -218,7 +219,7 @@ def _present(change: Change) -> str:
     return "cannot be read as text" if change.path.exists() else "is not there"
 
 
-def _replan(session: Session, replan: Replan, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+def _replan(session: Session, changes: Changes, replan: Replan, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     if as_json:
         facts = {"sink": replan.sink, "query": replan.found.query_id, "batch": replan.batch_id}
         before = [_parsed(line) for line in replan.before]
@@ -234,7 +235,8 @@ def _replan(session: Session, replan: Replan, *, dry_run: bool, yes: bool, as_js
         return
     path = f"{replan.folder}/offsets/{replan.batch_id}"
     confirmed(f"Take back the plan of batch {replan.batch_id}, {path}? (The query must not run.)", yes=yes)
-    replaced = replan.carry_out(session.sink_link)
+    with changes.change(f"the plan of batch {replan.batch_id} was taken back", has_steps=True):
+        replaced = replan.carry_out(session.sink_link)
     sys.stderr.write(f"the plan is taken back, and kept as {replaced}; Spark plans batch {replan.batch_id} again\n")
 
 
@@ -278,7 +280,7 @@ def forget(
     """
     if yes and lost is None:
         raise typer.BadParameter("--yes needs --lost accept or --lost again")
-    with failures_reported():
+    with failures_reported(), changes_reported() as changes:
         settings = client_settings(bootstrap_servers, command_config)
         session = Session(settings, decision_topic)
         session.check_sink(sink)
@@ -290,7 +292,8 @@ def forget(
         _check(decision, states, chosen)
         confirmed(_question(decision, states, chosen), yes=yes)
         servers, options = sink_options(settings, decision_topic)
-        settled = settle_lost_batch(servers, sink, query, lost=chosen.value, **options)
+        with changes.change(f"batch {decision.batch_id} is settled", has_steps=True):
+            settled = settle_lost_batch(servers, sink, query, lost=chosen.value, **options)
     if as_json:
         done = {
             "committed": list(settled.committed),

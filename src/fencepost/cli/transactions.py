@@ -23,13 +23,13 @@ from fencepost.cli.ending import Consent, age_words, end_open, ending_of, lost_p
 from fencepost.cli.hanging import find_hanging
 from fencepost.cli.hidden import refuse_hidden, refuse_incomplete
 from fencepost.cli.names import in_utf8, named, noted, topic_named
+from fencepost.cli.outcomes import Changes, changes_reported
 from fencepost.cli.output import (
     Json,
     Yes,
     command_group,
     confirmed,
     failures_reported,
-    outcome_reported,
     print_json,
     print_line,
     print_table,
@@ -58,7 +58,7 @@ from fencepost.client.diagnosis.holding import (
 )
 from fencepost.client.diagnosis.visibility import TRANSACTIONAL_IDS
 from fencepost.client.prepared import PreparedTransaction
-from fencepost.errors import ItemsFailedError
+from fencepost.errors import ItemsFailedError, TransactionOutcomeUnknownError
 from fencepost.spark import takeover
 from fencepost.spark.errors import UnfinishedSinkError
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
@@ -311,12 +311,13 @@ def resolve(
 
     Example: fencepost transactions resolve orders-sink
     """
-    with failures_reported():
+    with failures_reported(), changes_reported() as changes:
         settings = client_settings(bootstrap_servers, command_config)
         Session(settings, decision_topic).check_sink(sink)
         servers, options = sink_options(settings, decision_topic)
         try:
-            done = resolve_sink(servers, sink, even_if_written_again=even_if_written_again, **options)
+            with changes.change(f"all transactions of {sink} were ended", has_steps=True):
+                done = resolve_sink(servers, sink, even_if_written_again=even_if_written_again, **options)
         except UnfinishedSinkError as error:
             refuse(f"{error}. If they do not, use --even-if-written-again; else `abort ID --even-if-decided` for each")
     outcomes = {"committed": done.committed, "aborted": done.aborted, "unknown": done.unknown}
@@ -347,10 +348,10 @@ def abort(
 
     Example: fencepost transactions abort orders-copier
     """
-    with failures_reported():
+    with failures_reported(), changes_reported() as changes:
         session = open_session(bootstrap_servers, command_config, decision_topic)
         given = _given({Consent.EVEN_IF_DECIDED: even_if_decided, Consent.EVEN_IF_PREPARED: even_if_prepared})
-        _end(session, transactional_id, given, commit=False, yes=yes, as_json=as_json)
+        _end(session, changes, transactional_id, given, commit=False, yes=yes, as_json=as_json)
 
 
 @transactions.command()
@@ -372,10 +373,10 @@ def commit(
 
     Example: fencepost transactions commit orders-copier
     """
-    with failures_reported():
+    with failures_reported(), changes_reported() as changes:
         session = open_session(bootstrap_servers, command_config, decision_topic)
         given = _given({Consent.EVEN_IF_UNDECIDED: even_if_undecided, Consent.EVEN_IF_PREPARED: even_if_prepared})
-        _end(session, transactional_id, given, commit=True, yes=yes, as_json=as_json)
+        _end(session, changes, transactional_id, given, commit=True, yes=yes, as_json=as_json)
 
 
 @transactions.command()
@@ -409,14 +410,18 @@ def complete(
 
     Example: fencepost transactions complete orders-copier 4711:3
     """
-    note = PreparedTransaction.parse(prepared)
-    with failures_reported():
+    note, word = PreparedTransaction.parse(prepared), "aborted" if abort else "committed"
+    with failures_reported(), changes_reported() as changes:
         session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
         gone = [] if abort else lost_parts(session, transactional_id, note)
-        session.link.io.run(session.link.admin.complete(transactional_id, note, commit=not abort, topics=topic or ()))
+        ending = session.link.admin.complete(transactional_id, note, commit=not abort, topics=topic or ())
+        try:
+            with changes.change(f"{note} of {transactional_id} was {word}"):
+                session.link.io.run(ending)
+        except TransactionOutcomeUnknownError as error:
+            refuse(str(error))
     for words in gone:
         warn(words)
-    word = "aborted" if abort else "committed"
     facts = {"transactional_id": transactional_id, "prepared": str(note), "gone": gone}
     report_done(f"{word} {note} of {transactional_id}", word, as_json=as_json, **facts)
 
@@ -442,7 +447,7 @@ def finish_flink(
 
     Example: fencepost transactions finish-flink orders --checkpoint 4711
     """
-    with failures_reported():
+    with failures_reported(), changes_reported() as changes:
         session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
         own = [each for each in session.listed(()) if takeover.parse_flink(prefix, each.transactional_id)]
         if not own:
@@ -464,12 +469,13 @@ def finish_flink(
             for name, is_commit in wanted:
                 sys.stderr.write(f"{'commit' if is_commit else 'abort'} {printable(name)}\n")
             confirmed(f"Commit {len(to_commit)} and abort {len(to_abort)}?", yes=False)
-        for name, is_commit in wanted:
+        for number, (name, is_commit) in enumerate(wanted, 1):
             if dry_run:
                 words = f"would {'commit' if is_commit else 'abort'}"
                 report_done(f"{words} {name}", words, as_json=as_json, transactional_id=name)
             else:
-                _end(session, name, list(Consent), commit=is_commit, yes=True, as_json=as_json)
+                rest = [each for each, _ in wanted[number:]]
+                _end(session, changes, name, list(Consent), rest, commit=is_commit, yes=True, as_json=as_json)
     if not as_json:
         done = ("to commit", "to abort") if dry_run else ("committed", "aborted")
         sys.stdout.write(f"{len(to_commit)} {done[0]}, {len(to_abort)} {done[1]}\n")
@@ -480,7 +486,15 @@ def _given(options: Mapping[Consent, bool]) -> list[Consent]:
 
 
 def _end(
-    session: Session, transactional_id: str, given: Sequence[Consent], *, commit: bool, yes: bool, as_json: bool
+    session: Session,
+    changes: Changes,
+    transactional_id: str,
+    given: Sequence[Consent],
+    rest: Sequence[str] = (),
+    *,
+    commit: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """End one transaction. Exits with status 1 after an objection, a "no" from the user, or an error."""
     ending = ending_of(session, transactional_id, commit=commit)
@@ -490,7 +504,7 @@ def _end(
         refuse(f"{objection.reason}{advice}")
     confirmed(ending.question, yes=yes)
     word = "committed" if commit else "aborted"
-    with outcome_reported(f"{transactional_id} was {word}"):
+    with changes.change(f"{transactional_id} was {word}", rest):
         refusal = end_open(session, ending)
     if refusal is not None:
         refuse(refusal)

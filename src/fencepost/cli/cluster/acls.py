@@ -13,12 +13,12 @@ import typer
 from fencepost.arguments import brief_repr
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
 from fencepost.cli.names import in_utf8, named
+from fencepost.cli.outcomes import changes_reported
 from fencepost.cli.output import (
     Json,
     Yes,
     command_group,
     confirmed,
-    outcome_reported,
     print_json,
     print_table,
     refuse,
@@ -170,7 +170,11 @@ def add(
         for kind, name in map(_resource, resource)
         for text in operation
     ]
-    with connected(bootstrap_servers, command_config) as admin, outcome_reported("the rules were created"):
+    with (
+        connected(bootstrap_servers, command_config) as admin,
+        changes_reported() as changes,
+        changes.change("the rules were created", has_steps=len(wanted) > 1),  # one of several may be refused
+    ):
         admin.create_acls(wanted)
     _warn_of_stars(wanted)
     _show(wanted, as_json=as_json)
@@ -215,7 +219,7 @@ def delete(
     if not (principal or operation or resource or host):
         raise typer.BadParameter("one of --principal, --operation, --resource and --host is required")
     wanted = _filters(principal, operation, resource, host, prefixed=prefixed)
-    with connected(bootstrap_servers, command_config) as admin:
+    with connected(bootstrap_servers, command_config) as admin, changes_reported() as changes:
         found = {acl for acl_filter in wanted for acl in admin.describe_acls(acl_filter)}
         if not found:
             refuse("there is no such rule")
@@ -223,7 +227,7 @@ def delete(
             if not yes:
                 _show(sorted(found), as_json=False)
             confirmed(f"Delete {counted_noun(len(found), 'rule')}?", yes=yes)
-            with outcome_reported("the rules were deleted"):
+            with changes.change("the rules were deleted", has_steps=len(wanted) > 1):
                 found = set(admin.delete_acls(wanted))
     if yes or dry_run or as_json:
         _show(sorted(found), as_json=as_json)

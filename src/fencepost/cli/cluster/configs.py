@@ -10,10 +10,10 @@ import typer
 from fencepost.arguments import brief_repr, is_node_id, whole_number
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected, pairs_of
 from fencepost.cli.names import in_utf8, named, topic_named
+from fencepost.cli.outcomes import changes_reported
 from fencepost.cli.output import (
     Json,
     command_group,
-    outcome_reported,
     print_json,
     print_table,
     refuse,
@@ -108,23 +108,23 @@ def alter(
     Example: fencepost configs alter topic orders --set retention.ms=3600000 --unset cleanup.policy
     """
     _check(kind, name)
-    changes: dict[str, str | None] = {**pairs_of(put, "--set")}
+    wanted: dict[str, str | None] = {**pairs_of(put, "--set")}
     for setting in unset or ():
-        if setting in changes:
+        if setting in wanted:
             raise typer.BadParameter(f"{setting} is set and unset", param_hint="--unset")
-        changes[setting] = None
-    if not changes:
+        wanted[setting] = None
+    if not wanted:
         raise typer.BadParameter("--set NAME=VALUE or --unset NAME is required")
-    with connected(bootstrap_servers, command_config) as admin:
+    with connected(bootstrap_servers, command_config) as admin, changes_reported() as changes:
         _check_broker(admin, kind, name)
         if unset and kind in (ResourceKind.TOPIC, ResourceKind.GROUP):  # brokers accept any name here
             known = admin.config_entries(name, resource_type=_RESOURCES[kind])
             unknown = [setting for setting in unset if setting not in known]
             if unknown:
                 refuse(f"{kind.value} {name!r} has no setting {', '.join(map(repr, unknown))}; nothing was changed")
-        with outcome_reported(f"the settings of {kind.value} {name!r} were changed"):
-            admin.alter_configs(name, changes, resource_type=_RESOURCES[kind])
-    for setting, value in changes.items():
+        with changes.change(f"the settings of {kind.value} {name!r} were changed"):
+            admin.alter_configs(name, wanted, resource_type=_RESOURCES[kind])
+    for setting, value in wanted.items():
         if value is None:
             report_done(f"{setting} is back to its default", "unset", as_json=as_json, setting=setting)
         else:

@@ -24,12 +24,12 @@ from fencepost.cli.diagnosis.examiner import Examiner
 from fencepost.cli.diagnosis.finding_text import as_value, report_of
 from fencepost.cli.hidden import check_visible, impossible_topic, listed, print_problem, refuse_incomplete
 from fencepost.cli.names import named, topic_named
+from fencepost.cli.outcomes import changes_reported
 from fencepost.cli.output import (
     Json,
     Yes,
     command_group,
     confirmed,
-    outcome_reported,
     print_json,
     print_line,
     print_table,
@@ -219,18 +219,11 @@ def _known(admin: Admin, group: str) -> tuple[GroupDescription, str]:
             print_problem(impossible)
             if impossible.severity is not Severity.UNKNOWN:
                 raise typer.Exit(1)
-        _ask(admin, [group])
+        # Raises KafkaError if the list omits it silently: this principal may not describe it, or its coordinator does
+        # not answer.
+        admin.describe_group(group)
         refuse(f"there is no group {group!r}")
     return admin.describe_group(group), kinds[0]
-
-
-def _ask(admin: Admin, missing: Sequence[str]) -> None:
-    """Raise KafkaError for groups that the list omits silently.
-
-    This principal may not describe them, or their coordinator does not answer.
-    """
-    for group in missing:
-        admin.describe_group(group)
 
 
 def _facts(admin: Admin, described: GroupDescription, kind: str) -> dict[str, Any]:
@@ -316,7 +309,7 @@ def reset_offsets(
         raise typer.BadParameter("either --to or --shift-by is required")
     position = None if to is None else position_of(to, "--to")
     chosen = [_chosen(text) for text in topic or ()]
-    with connected(bootstrap_servers, command_config) as admin:
+    with connected(bootstrap_servers, command_config) as admin, changes_reported() as changes:
         committed = {partition: at.offset for partition, at in admin.group_offsets(group).items()}
         partitions = _chosen_partitions(admin, chosen) if chosen else sorted(committed)
         if not partitions:
@@ -339,7 +332,7 @@ def reset_offsets(
             sys.stdout.flush()
         if not dry_run:
             confirmed(f"Set {counted_noun(len(targets), 'offset')} of {group}?", yes=yes)
-            with outcome_reported(f"the offsets of {group} were set"):
+            with changes.change(f"the offsets of {group} were set"):
                 admin.alter_group_offsets(group, targets)
     if as_json:
         print_json(
@@ -423,14 +416,15 @@ def delete(
 
     Example: fencepost groups delete billing-test --yes
     """
-    with connected(bootstrap_servers, command_config) as admin:
-        known = {listing.group_id for listing in listed(admin.list_groups, "groups")[0]}
-        missing = [name for name in group if name not in known]
+    with connected(bootstrap_servers, command_config) as admin, changes_reported() as changes:
+        wanted = list(dict.fromkeys(group))
+        # Only the coordinators of these groups: another one that does not answer would delay the command.
+        found = admin.describe_groups(wanted)
+        missing = [name for name in wanted if found[name].state == "Dead"]
         if missing:
-            _ask(admin, missing)
             refuse(f"there is no group {', '.join(map(repr, missing))}; nothing was deleted")
-        confirmed(f"Delete {', '.join(group)}?", yes=yes)
-        for name in dict.fromkeys(group):
-            with outcome_reported(f"group {name} was deleted"):
+        confirmed(f"Delete {', '.join(wanted)}?", yes=yes)
+        for number, name in enumerate(wanted, 1):
+            with changes.change(f"group {name} was deleted", wanted[number:]):
                 admin.delete_group(name)
             report_done(f"deleted {name}", "deleted", as_json=as_json, group=name)

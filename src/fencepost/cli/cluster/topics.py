@@ -12,12 +12,12 @@ from fencepost.cli.cluster.known_offsets import KnownOffsets
 from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected, pairs_of
 from fencepost.cli.hidden import check_visible, refuse_incomplete
 from fencepost.cli.names import topic_named
+from fencepost.cli.outcomes import changes_reported
 from fencepost.cli.output import (
     Json,
     Yes,
     command_group,
     confirmed,
-    outcome_reported,
     print_json,
     print_table,
     refuse,
@@ -196,9 +196,9 @@ def create(
     Example: fencepost topics create orders --partitions 6 --config retention.ms=86400000
     """
     settings = pairs_of(config, "--config")
-    with connected(bootstrap_servers, command_config) as admin:
+    with connected(bootstrap_servers, command_config) as admin, changes_reported() as changes:
         there = if_not_exists and name in admin.describe_topics([name])
-        with outcome_reported(f"topic {name} was created"):
+        with changes.change(f"topic {name} was created"):
             admin.create_topic(name, partitions, replication_factor, settings, exist_ok=if_not_exists)
     if there:
         report_done(f"{name} exists already", "nothing", as_json=as_json, topic=name)
@@ -220,9 +220,9 @@ def alter(
 
     Example: fencepost topics alter orders --partitions 12
     """
-    with connected(bootstrap_servers, command_config) as admin:
+    with connected(bootstrap_servers, command_config) as admin, changes_reported() as changes:
         described(admin, name)
-        with outcome_reported(f"{name} has {counted_noun(partitions, 'partition')}"):
+        with changes.change(f"{name} has {counted_noun(partitions, 'partition')}"):
             admin.create_partitions(name, partitions)
     report_done(
         f"{name} has {counted_noun(partitions, 'partition')}",
@@ -246,7 +246,7 @@ def delete(
 
     Example: fencepost topics delete orders-test --yes
     """
-    with connected(bootstrap_servers, command_config) as admin:
+    with connected(bootstrap_servers, command_config) as admin, changes_reported() as changes:
         found = admin.describe_topics(names)
         missing = [name for name in names if name not in found]
         if missing and not if_exists:
@@ -254,8 +254,8 @@ def delete(
         wanted = [name for name in dict.fromkeys(names) if name in found]
         if wanted:
             confirmed(f"Delete {', '.join(wanted)} with all records?", yes=yes)
-        for name in wanted:
-            with outcome_reported(f"topic {name} was deleted"):
+        for number, name in enumerate(wanted, 1):
+            with changes.change(f"topic {name} was deleted", wanted[number:]):
                 admin.delete_topic(name)
             report_done(f"deleted {name}", "deleted", as_json=as_json, topic=name)
         if not wanted:

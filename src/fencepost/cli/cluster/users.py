@@ -14,13 +14,13 @@ import typer
 from fencepost.arguments import is_utf8
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
 from fencepost.cli.names import named
+from fencepost.cli.outcomes import changes_reported
 from fencepost.cli.output import (
     Json,
     Yes,
     command_group,
     confirmed,
     failures_reported,
-    outcome_reported,
     print_json,
     print_table,
     refuse,
@@ -102,10 +102,10 @@ def set_password(
     """
     with failures_reported():
         password = None if password_file is None else _checked(_first_line(password_file))
-    with connected(bootstrap_servers, command_config) as admin:
+    with connected(bootstrap_servers, command_config) as admin, changes_reported() as changes:
         if password is None:  # ask only if there is a broker to set it at
             password = _checked(_asked(user))
-        with outcome_reported(f"{user} has the new password"):
+        with changes.change(f"{user} has the new password"):
             admin.alter_user_scram_credentials([ScramUpsertion(user, _SCRAM[mechanism], password, iterations)])
     words = f"{user} has a new password for {mechanism.value}"
     report_done(words, "set", as_json=as_json, user=user, mechanism=mechanism.value)
@@ -182,7 +182,7 @@ def delete(
 
     Example: fencepost users delete alice
     """
-    with connected(bootstrap_servers, command_config) as admin:
+    with connected(bootstrap_servers, command_config) as admin, changes_reported() as changes:
         if mechanism is not None:
             doomed = [_SCRAM[mechanism]]
         else:
@@ -191,7 +191,7 @@ def delete(
             refuse(f"delete user {user!r}: no password is stored for that name, by any mechanism")
         confirmed(f"Delete {user}'s password for {' and '.join(each.sasl_name for each in doomed)}?", yes=yes)
         for each in doomed:  # a request may name each user only once
-            with outcome_reported(f"{user}'s password for {each.sasl_name} was deleted"):
+            with changes.change(f"{user}'s password for {each.sasl_name} was deleted"):
                 admin.alter_user_scram_credentials([ScramDeletion(user, each)])
             words = f"{user} has no password for {each.sasl_name} any more"
             report_done(words, "deleted", as_json=as_json, user=user, mechanism=each.sasl_name)

@@ -94,6 +94,7 @@ class Cluster:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, KnownTopic] = {}
         self.controller_id = -1
+        self._silent_controller = -1
         self.cluster_id: str | None = None
         self.features: dict[str, int] = {}
         self._features_epoch = -2
@@ -441,7 +442,8 @@ class Cluster:
         if isinstance(target, Controller):
             if self.controller_id not in self.nodes:
                 await self.refresh([], deadline_ms)
-            if self.controller_id in self.nodes:
+            # Any other broker is a controller too, or answers that it is none (NOT_CONTROLLER).
+            if self.controller_id in self.nodes and self.controller_id != self._silent_controller:
                 return await self.connection(self.controller_id, deadline_ms)
         elif isinstance(target, int):
             if target not in self.nodes:
@@ -582,8 +584,10 @@ class Cluster:
             return False
         if step is Action.REFRESH_COORDINATOR and isinstance(target, Coordinator):
             self.forget_coordinator(target)
+        elif error.code is None and isinstance(target, Controller):
+            self._silent_controller, self.controller_id = self.controller_id, -1
         elif step is Action.REFRESH_LEADER and isinstance(target, Controller):
-            self.controller_id = -1
+            self.controller_id = self._silent_controller = -1
         return step in RETRIABLE
 
     async def refresh_quietly(self, topics: Iterable[str], deadline_ms: int) -> None:

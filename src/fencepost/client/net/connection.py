@@ -139,8 +139,11 @@ class BrokerConnection:
             await connection._negotiate()
             await connection._log_in()
             negotiated = True
-        except DisconnectedError:
+        except (DisconnectedError, KafkaTimeoutError) as error:
             if not isinstance(connection._closed, FatalError):
+                error.outcome_unknown = False  # what the caller wants to request is not sent
+                if isinstance(error, DisconnectedError):
+                    error.sent = False
                 raise
         finally:
             if not negotiated:
