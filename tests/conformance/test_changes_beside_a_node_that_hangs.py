@@ -5,6 +5,7 @@ A node that hangs accepts connections and answers nothing. After 60 s it would l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 import fencepost
+from fencepost.cli.main import main
 from fencepost.client.admin.topics import NewTopic
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster
 from tests.support.commands import Commands
@@ -67,6 +69,31 @@ def test_changes_that_need_the_node_have_changed_nothing(hanging: Hanging, run: 
     ):
         assert run(*words, status=1) == "", words
         assert run.error.endswith(NOTHING), words
+
+
+@pytest.mark.parametrize("kind", ["group", "transaction"])
+def test_the_names_of_the_other_coordinators_are_completed(
+    hanging: Hanging,
+    cluster: ApacheKafkaCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+) -> None:
+    words, names = (
+        (["groups", "describe"], hanging.groups) if kind == "group" else (["transactions", "abort"], hanging.ids)
+    )
+    asked = ["fencepost", *words, "-b", cluster.bootstrap_servers, names[hanging.there][:1]]
+    monkeypatch.setenv("_FENCEPOST_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", " ".join(asked))
+    monkeypatch.setenv("COMP_CWORD", str(len(asked) - 1))
+    began_s = time.monotonic()
+    with pytest.raises(SystemExit):
+        main([])
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert names[hanging.there] in shown.out.split()
+    assert names[hanging.away] not in shown.out.split()
+    assert time.monotonic() - began_s < 10, "a person waits at the prompt"
 
 
 def test_changes_that_do_not_need_the_node_are_made(

@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import fields
 from functools import cache
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -24,7 +25,7 @@ from fencepost.client.blocking import Admin
 from fencepost.client.net.topology import parse_bootstrap
 from fencepost.common_config import own_name
 from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
-from fencepost.errors import ConfigurationError, KafkaError, RetriableError
+from fencepost.errors import ConfigurationError, ItemsFailedError, KafkaError, RetriableError
 from fencepost.properties import read_settings
 from fencepost.protocol.records.engine import VARIABLE
 
@@ -173,6 +174,14 @@ def connected(servers: str | None, file: Path | None, more: Mapping[str, str] | 
             yield admin
 
 
+def _names_that_come(ask: Callable[[], Iterable[str]]) -> Iterable[str]:
+    """Return names, without those of coordinators that do not answer. Raises KafkaError if none answers."""
+    try:
+        return ask()
+    except ItemsFailedError as error:
+        return [name for name, *_ in chain.from_iterable(error.results.values())]
+
+
 def _completing(names_of: Callable[[Admin], Iterable[str]]) -> Callable[[typer.Context, str], list[str]]:
     """Return a function for shell completion: the names at the cluster, or none if it does not answer soon."""
 
@@ -184,7 +193,8 @@ def _completing(names_of: Callable[[Admin], Iterable[str]]) -> Callable[[typer.C
             with redirect_stderr(StringIO()), warnings_suppressed():
                 settings = client_settings(given.get("bootstrap_servers"), given.get("command_config"), more=more)
                 with Admin.from_config(settings) as admin:
-                    return sorted({name for name in names_of(admin) if name.startswith(incomplete)})
+                    names = _names_that_come(lambda: names_of(admin))
+                return sorted({name for name in names if name.startswith(incomplete)})
         except (KafkaError, OSError, typer.BadParameter):
             return []
 

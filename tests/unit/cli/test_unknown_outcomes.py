@@ -37,7 +37,15 @@ CHANGES = {
         "the offsets of g were set",
     ),
     "EndTxn": (["transactions", "abort", "x"], "x was aborted"),
+    "DeleteGroups": (["groups", "delete", "g", "--yes"], "group g was deleted"),
 }
+QUESTIONS = [
+    ("OffsetCommit", "OffsetFetch"),
+    ("OffsetCommit", "ListOffsets"),
+    ("DeleteGroups", "ConsumerGroupDescribe"),
+    ("EndTxn", "DescribeTransactions"),
+]
+"""Changes, each with a question that its command asks before."""
 
 
 @pytest.fixture
@@ -99,13 +107,43 @@ def test_a_change_without_an_answer(
     assert f"it is unknown if {change}\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("api", "before"), QUESTIONS)
+def test_a_question_before_the_change_without_an_answer(
+    api: str,
+    before: str,
+    words_of: Callable[[str], tuple[list[str], str]],
+    fencepost_broker: Broker,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words, _ = words_of(api)
+    capsys.readouterr()
+    fault = fencepost_broker.faults.swallow(before, times=None)
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert fault.hits > 0
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.endswith("\nnothing was changed\n")
+
+
 def test_a_refused_change_is_not_unknown(
     words_of: Callable[[str], tuple[list[str], str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words, _ = words_of("CreateTopics")
     with pytest.raises(SystemExit):
         main([*words, "--config", "no.such=1"])
-    assert "unknown if" not in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith("\nnothing was changed\n")
+
+
+def test_objects_after_one_whose_outcome_is_unknown_are_named(
+    words_of: Callable[[str], tuple[list[str], str]], fencepost_broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, _ = words_of("DeleteTopics")
+    with fencepost.Admin(fencepost_broker.bootstrap_servers) as admin:
+        admin.create_topics(["s", "u"])
+    fencepost_broker.faults.swallow("DeleteTopics", times=None)
+    with pytest.raises(SystemExit):
+        main([*words[:2], "s", *words[2:3], "u", *words[3:]])
+    assert capsys.readouterr().err.endswith("\nit is unknown if topic s was deleted; not tried: t, u\n")
 
 
 def produced(servers: str, file: Path, strike: Callable[[], None], *options: str) -> object:
