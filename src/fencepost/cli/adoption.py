@@ -19,6 +19,7 @@ from fencepost.cli.printable import printable
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.config import ProducerConfig
 from fencepost.counted import counted_noun
+from fencepost.durations import duration_words
 from fencepost.errors import ConfigurationError
 from fencepost.extras import require
 from fencepost.spark.adoption.plans import Begun, MoveRecords, begins_unknown
@@ -204,7 +205,9 @@ def _print(planned: PlannedMove) -> None:
         if begins_unknown(checkpoint) and source.began is not None and not planned.is_release:
             print_line(f"    its first batch begins at {source.began}: give that as startingOffsets")
     print_line(f"  state: {checkpoint.state or 'none'}")
-    print_line(f"  looked at: its newest file is {planned.newest_s:.0f} s old; {_writes(planned)}{NO_TRACE}")
+    print_line(
+        f"  looked at: its newest file is {duration_words(planned.newest_s * 1000)} old; {_writes(planned)}{NO_TRACE}"
+    )
     print_line("  Spark's release and the old sink are not in a checkpoint")
     if planned.verdict is not None:
         print_line(f"  output: of batch {checkpoint.last}: {planned.verdict.value}; {planned.reason}")

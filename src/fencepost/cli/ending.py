@@ -12,6 +12,7 @@ from fencepost.client.diagnosis.holding import is_open, is_two_phase, partition_
 from fencepost.client.net.list_offsets import EARLIEST
 from fencepost.client.net.transaction_calls import END_TXN_WITH_BUMP, must_enlist
 from fencepost.client.prepared import PreparedTransaction
+from fencepost.durations import duration_words
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS
 from fencepost.spark.sink.decision import Pair
@@ -89,7 +90,7 @@ class PlannedEnding(NamedTuple):
 def age_words(transaction: TransactionDescription) -> str:
     """Return the time since the transaction began; "" if it is not open."""
     age = age_of(transaction)
-    return "" if age is None else f"{age:.0f} s"
+    return "" if age is None else duration_words(age * 1000)
 
 
 def ending_of(session: Session, transactional_id: str, *, commit: bool) -> PlannedEnding:

@@ -26,6 +26,7 @@ from fencepost.client.diagnosis.facts import unknown_of
 from fencepost.client.diagnosis.holding import partition_name, partition_words, undecided_of
 from fencepost.client.types import TopicPartition
 from fencepost.counted import agreeing, counted_noun
+from fencepost.durations import duration_words
 from fencepost.errors import ItemsFailedError, KafkaError
 
 __all__ = ["find_hanging"]
@@ -123,7 +124,7 @@ def _conclude(
     unread = [partition for partition, leader in leaders.items() if leader < 0]
     if is_none:
         count = counted_noun(len(leaders) - len(unread) - len(unknown), "partition")
-        words = f"no hanging transactions in {count}, last written more than {older_than:g} s ago"
+        words = f"no hanging transactions in {count}, last written more than {duration_words(older_than * 1000)} ago"
         sys.stderr.write(f"fencepost: {words}\n")
     problems = [still] if still else []
     if unread:
@@ -232,7 +233,7 @@ def _found(admin: Admin, topics: Iterable[str], older_than: float) -> _HangingSe
 
 def _row(found: HangingTransaction) -> tuple[str, ...]:
     facts = _facts(found)
-    facts["last_written_ms"] = f"{max(time.time() - found.producer.last_timestamp_ms / 1000, 0):.0f} s ago"
+    facts["last_written_ms"] = f"{duration_words(time.time() * 1000 - found.producer.last_timestamp_ms)} ago"
     facts["may_be_committed"] = "yes" if found.may_be_committed else "no"
     return tuple("not known" if value is None else str(value) for value in facts.values())
 

@@ -58,6 +58,7 @@ from fencepost.client.diagnosis.holding import (
 )
 from fencepost.client.diagnosis.visibility import TRANSACTIONAL_IDS
 from fencepost.client.prepared import PreparedTransaction
+from fencepost.durations import duration_words
 from fencepost.errors import ItemsFailedError, TransactionOutcomeUnknownError
 from fencepost.spark import takeover
 from fencepost.spark.errors import UnfinishedSinkError
@@ -271,7 +272,7 @@ def _held_by(transactional_id: str, held: Iterable[HeldBack]) -> list[str]:
 
 
 def _print_facts(transaction: TransactionDescription, fact: dict[str, Any]) -> None:
-    timeout = "none: it waits for a decision" if is_two_phase(transaction) else f"{transaction.timeout_ms} ms"
+    timeout = "none: it waits for a decision" if is_two_phase(transaction) else duration_words(transaction.timeout_ms)
     lines = {
         "state": state_of(transaction),
         "prepared": fact["prepared"],
@@ -293,7 +294,7 @@ def _left(fact: Mapping[str, Any]) -> str:
     """Return the time until the coordinator aborts an open transaction, or ""."""
     if fact["state"] != "Ongoing" or fact["timeout_ms"] is None or fact["age_s"] is None:
         return ""
-    return f"{max(fact['timeout_ms'] / 1000 - fact['age_s'], 0):.0f} s"
+    return duration_words(fact["timeout_ms"] - fact["age_s"] * 1000)
 
 
 @transactions.command()

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from fencepost.durations import duration_words
+
 log = logging.getLogger("fencepost.client")
 
 SLOW_MS: Final = 100
@@ -106,7 +108,7 @@ class SlowCalls:
         if running is None:
             return ""
         kind, function, since_ms = running
-        return f"the {kind} {name_of(function)} has been running for {(self.now_ms() - since_ms) / 1000:.1f} s"
+        return f"the {kind} {name_of(function)} has been running for {duration_words(self.now_ms() - since_ms)}"
 
 
 def name_of(function: Callable[..., object]) -> str:

@@ -10,6 +10,7 @@ from pickle import PickleError
 from typing import TYPE_CHECKING, Final
 
 from fencepost.counted import share_has
+from fencepost.durations import duration_words
 from fencepost.errors import ApplicationRecoverableError, ConfigurationError, FatalError, KafkaError
 
 if TYPE_CHECKING:
@@ -67,11 +68,13 @@ class TaskTimedOutError(BatchTimedOutError):
             )
         else:
             reason = (
-                f"another process ended it before its timeout ({timeout_ms} ms): a newer run of the sink, the batch's "
-                "end without this attempt, or a person"
+                f"another process ended it before its timeout ({duration_words(timeout_ms)}): a newer run of the sink, "
+                "the batch's end without this attempt, or a person"
             )
         ApplicationRecoverableError.__init__(
-            self, f"{cause}: transaction {transactional_id} ended {age_s:.0f} s after its task began it: {reason}"
+            self,
+            f"{cause}: transaction {transactional_id} ended {duration_words(age_s * 1000)} after its task began it: "
+            f"{reason}",
         )
 
 

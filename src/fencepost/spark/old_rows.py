@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from fencepost.durations import duration_words
 from fencepost.errors import KafkaError
 from fencepost.spark.kafka_settings import warn_once
 
@@ -58,6 +59,6 @@ class OldRows:
             if 0 <= retention_ms < age_ms and by_row and "delete" in str(settings.get("cleanup.policy")):
                 warn_once(
                     f"topic {self._topic!r} deletes records after retention.ms={retention_ms}, and rows are "
-                    f"{age_ms / 3_600_000:.1f} hours old by their column timestamp: the brokers delete them soon. "
+                    f"{duration_words(age_ms)} old by their column timestamp: the brokers delete them soon. "
                     "Raise retention.ms, or leave the column out for the time of writing"
                 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from fencepost.broker.security.mechanisms import LoginFailed
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.durations import duration_words
 from fencepost.protocol.json_text import parse_json
 from fencepost.values import Value
 
@@ -152,9 +153,11 @@ class BearerExchange:
         if not _is_time(ends) or not _is_time(begins):
             raise LoginFailed("Authentication failed: the token does not say until when it counts (exp)")
         if ends + skew_s <= now_s:
-            raise LoginFailed(f"Authentication failed: the token expired {now_s - ends:.0f} s ago")
+            raise LoginFailed(f"Authentication failed: the token expired {duration_words((now_s - ends) * 1000)} ago")
         if begins - skew_s > now_s:
-            raise LoginFailed(f"Authentication failed: the token counts only in {begins - now_s:.0f} s (nbf)")
+            raise LoginFailed(
+                f"Authentication failed: the token counts only in {duration_words((begins - now_s) * 1000)} (nbf)"
+            )
         if self._rules.issuer is not None and claims.get("iss") != self._rules.issuer:
             raise LoginFailed("Authentication failed: the token is from another issuer")
         if self._rules.audience and not set(self._rules.audience).intersection(map(str, named)):

@@ -20,6 +20,7 @@ from fencepost.client.diagnosis.diagnosing import diagnose
 from fencepost.client.diagnosis.facts import unknown_of
 from fencepost.client.diagnosis.findings import Finding, ObjectKind, exit_status, ordered
 from fencepost.client.diagnosis.limits import Limits
+from fencepost.durations import duration_words
 from fencepost.errors import KafkaError
 from fencepost.spark.errors import GuaranteeUnavailableError
 from fencepost.spark.sink import plan_abilities
@@ -128,7 +129,7 @@ def _print_findings(
 def _about(snapshot: ClusterSnapshot, guarantee: str) -> dict[str, Any]:
     clock = "not known"
     if snapshot.clock_ahead_ms is not None:
-        clock = f"the controller's clock differs by {abs(snapshot.clock_ahead_ms)} ms from the local one"
+        clock = f"the controller's clock differs by {duration_words(abs(snapshot.clock_ahead_ms))} from the local one"
     partitions = sum(len(topic.partitions) for topic in snapshot.topics.values())
     unknown = "not known" if snapshot.rights is None else ""
     return {

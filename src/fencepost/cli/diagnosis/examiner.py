@@ -15,6 +15,7 @@ from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread
 from fencepost.config import AdminConfig
+from fencepost.durations import duration_words
 from fencepost.process.signal_waits import pause
 
 __all__ = ["Examiner"]
@@ -71,7 +72,7 @@ class Examiner:
         """Return all facts. If a state may last, collect them again after `watch_s`. Raises KafkaError."""
         snapshot = self.collect(progress=progress)
         if watch_s > 0 and may_last(snapshot, round(watch_s * 1000)):
-            progress(f"looking again in {watch_s:g} s, because a state may last")
+            progress(f"looking again in {duration_words(watch_s * 1000)}, because a state may last")
             pause(watch_s)
             snapshot = self.collect(progress=progress)
         progress("asking for the certificates")

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from fencepost.client.diagnosis.findings import CODES, OBSERVED, Finding, Severity, page_of
 from fencepost.counted import counted_noun
+from fencepost.durations import duration_words
 
 __all__ = ["WatchedState", "as_metrics", "as_value", "counted", "lines_of", "report_of", "since_words"]
 
@@ -62,9 +63,9 @@ def report_of(findings: Sequence[Finding], now_ms: int) -> Iterator[str]:
 
 
 def since_words(since_ms: int, now_ms: int) -> str:
-    """Return a time, and the seconds from then to `now_ms`, as text."""
+    """Return a time, and the duration from then to `now_ms`, as text."""
     at = datetime.fromtimestamp(since_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return f"{at} ({max(now_ms - since_ms, 0) / 1000:.0f} s)"
+    return f"{at} ({duration_words(now_ms - since_ms)})"
 
 
 def counted(findings: Sequence[Finding]) -> str:

@@ -13,6 +13,7 @@ from fencepost.client.diagnosis.facts import COORDINATED, Facts, FailureKind, Un
 from fencepost.client.diagnosis.findings import LEADERLESS, Finding, ObjectKind
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.counted import counted_noun, share_has
+from fencepost.durations import duration_words
 from fencepost.protocol.codes import describe
 
 __all__ = ["cluster_findings", "unanswered_finding", "uncreated_finding"]
@@ -123,7 +124,8 @@ def _log_dir(log_dir: LogDir, limits: Limits) -> Iterator[Finding]:
 def _connections(facts: Facts, limits: Limits) -> Iterator[Finding]:
     ahead = facts.clock_ahead_ms
     if ahead is not None and abs(ahead) > limits.clock_ms:
-        words = f"the controller's clock is {abs(ahead)} ms {'ahead of' if ahead > 0 else 'behind'} the local one"
+        by, where = duration_words(abs(ahead)), "ahead of" if ahead > 0 else "behind"
+        words = f"the controller's clock is {by} {where} the local one"
         action = "start time synchronization on both machines"
         if ahead > 0:
             action += "; if it is a Fencepost broker, then start it again, because its time never goes back"
@@ -131,13 +133,14 @@ def _connections(facts: Facts, limits: Limits) -> Iterator[Finding]:
     for address, end_ms in sorted(facts.certificates.items()):
         left_ms = end_ms - facts.at_ms
         if left_ms <= limits.certificate_ms:
-            words = f"the certificate at {address} ends in {left_ms / 86_400_000:.1f} days"
+            ends = f"ends in {duration_words(left_ms)}" if left_ms > 0 else f"ended {duration_words(-left_ms)} ago"
+            words = f"the certificate at {address} {ends}"
             action = "write the new certificate to the broker's keystore"
             yield Finding(
                 "FP107", ObjectKind.CLUSTER, address, words, holds=("all TLS clients from then on",), action=action
             )
     for node, throttle_ms in sorted(facts.throttled.items()):
-        words = f"it throttles this client for {throttle_ms} ms: a quota was exceeded"
+        words = f"it throttles this client for {duration_words(throttle_ms)}: a quota was exceeded"
         yield Finding("FP108", ObjectKind.BROKER, str(node), words, action="see the quotas of this user and client.id")
     if facts.fences_by_group is False:
         words = "offsets in transactions are not fenced by group (KIP-447)"

@@ -22,6 +22,7 @@ from fencepost.client.diagnosis.holding import (
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.client.types import TopicPartition
 from fencepost.counted import agreeing, counted_noun
+from fencepost.durations import duration_words
 
 __all__ = ["sink_findings", "transaction_findings", "transaction_state"]
 
@@ -86,8 +87,8 @@ def _open(
         words = f"it is prepared, or about to be, on {where}: only its owner decides it, and it never times out"
         yield Finding("FP402", ObjectKind.TRANSACTION, name, words, began_ms, holds, snapshot)
     elif held:
-        left_s = max(transaction.timeout_ms - age_ms, 0) / 1000
-        words = f"it is open and holds readers of committed records back; its coordinator aborts it in {left_s:.0f} s"
+        left = duration_words(transaction.timeout_ms - age_ms)
+        words = f"it is open and holds readers of committed records back; its coordinator aborts it in {left}"
         yield Finding("FP403", ObjectKind.TRANSACTION, name, words, began_ms, holds, snapshot)
 
 

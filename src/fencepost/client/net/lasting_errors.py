@@ -19,6 +19,7 @@ from typing import Any, Final
 from fencepost.client.calling import Caller, InlineCaller, SlowCalls
 from fencepost.client.net.runtime import Runtime
 from fencepost.config import CommonConfig
+from fencepost.durations import duration_words
 from fencepost.errors import (
     AllBrokersDownError,
     AuthenticationError,
@@ -83,7 +84,7 @@ class LastingErrors:
             log.debug("%s", message)
         elif (lasting.logged_ms is None or now_ms - lasting.logged_ms >= LOG_EVERY_MS) and self._has_room(now_ms):
             lasting.logged_ms = now_ms
-            again = f" ({lasting.times} times in {lasted_ms / 1000:.0f} s)" if lasting.times > 1 else ""
+            again = f" ({lasting.times} times in {duration_words(lasted_ms)})" if lasting.times > 1 else ""
             log.warning("%s%s", message, again)
             self._tell(error)
 
@@ -119,8 +120,7 @@ class LastingErrors:
         """Record that `operation` has succeeded."""
         lasting = self._lasting.pop(operation, None) if self._lasting else None
         if lasting is not None and lasting.logged_ms is not None:
-            seconds = (self._now_ms() - lasting.since_ms) / 1000
-            log.info("%s: works again after %.1f s", operation, seconds)
+            log.info("%s: works again after %s", operation, duration_words(self._now_ms() - lasting.since_ms))
 
     def latest(self) -> KafkaError | None:
         """Return the latest error that still lasts, or None. It names a broker rather than all."""

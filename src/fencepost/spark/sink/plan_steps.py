@@ -9,6 +9,7 @@ from collections.abc import Generator
 from enum import Enum
 from typing import Any, TypeAlias, TypeVar
 
+from fencepost.durations import duration_words
 from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
 from fencepost.values import Value
@@ -80,7 +81,7 @@ class DescribedWinner(Value):
     is_late: bool
 
     def __str__(self) -> str:
-        begun = "" if self.age_ms is None else f", begun {self.age_ms} ms ago"
+        begun = "" if self.age_ms is None else f", begun {duration_words(self.age_ms)} ago"
         timeout = "" if self.timeout_ms is None else f", transaction.timeout.ms is {self.timeout_ms}"
         # A keep of a transaction that has ended leaves its id empty.
         state = "aborted before" if self.state == "Empty" else self.state

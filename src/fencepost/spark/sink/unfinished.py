@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.counted import agreeing, counted_noun
+from fencepost.durations import duration_words
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.sink import names
 from fencepost.spark.sink.abilities import BrokerAbilities, Guarantee
@@ -53,7 +54,7 @@ class ForeignTransactions(NamedTuple):
         return (
             f"sink {self.sink!r} has {counted_noun(self.transactions, 'open transaction')} on topic "
             f"{topic!r}, the oldest "
-            f"{self.oldest_ms / 1000:.0f} s old: readers of committed records wait for "
+            f"{duration_words(self.oldest_ms)} old: readers of committed records wait for "
             f"{agreeing(self.transactions, 'them')}. If no query uses that "
             f"sink any more (it may be an earlier sink.id of this query), finish it: {resolve(self.sink)}"
         )

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from fencepost.client.producer.adopted import AdoptedProducer
+from fencepost.durations import duration_words
 from fencepost.errors import ConfigurationError, KafkaError, RecordRejectedError, UsageError
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.errors import (
@@ -405,7 +406,7 @@ def _skew(link: ClusterClient, timeout_ms: int) -> str:
         ahead_ms = quorum.clock_ahead_ms(asked_ms, runtime.wall_ms())
         if ahead_ms:
             where = "behind" if ahead_ms > 0 else "ahead of"
-            return f"; it is {abs(ahead_ms) / 1000:.0f} s {where} the controller's"
+            return f"; it is {duration_words(abs(ahead_ms))} {where} the controller's"
     return ""
 
 

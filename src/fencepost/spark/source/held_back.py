@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from fencepost.client.admin.transactions import ProducerDescription
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import TopicPartition
+from fencepost.durations import duration_words
 from fencepost.errors import KafkaError
 from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost.spark.cluster_calls import ClusterCalls
@@ -106,10 +107,10 @@ class FirstOpenTransaction(NamedTuple):
                 f"a transaction of producer {self.pair}, which no coordinator reports: it hangs, or this principal may "
                 "not DESCRIBE its transactional id"
             )
-        age = "" if self.age_ms is None else f", open for {self.age_ms / 1000:.0f} s"
+        age = "" if self.age_ms is None else f", open for {duration_words(self.age_ms)}"
         timeout = "no timeout: its owner is to decide it"
         if self.timeout_ms is not None:
-            timeout = f"timeout {self.timeout_ms / 1000:.0f} s"
+            timeout = f"timeout {duration_words(self.timeout_ms)}"
         return f"transaction {self.transactional_id!r} (producer {self.pair}{age}, {timeout})"
 
 

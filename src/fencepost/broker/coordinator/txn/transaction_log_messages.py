@@ -12,6 +12,7 @@ import logging
 from fencepost.broker.coordinator.txn.model import BumpCause, ProducerPair, Transaction
 from fencepost.broker.coordinator.txn.states import IDLE, STATE_NAMES, TxnState
 from fencepost.broker.metrics.counters import Metrics
+from fencepost.durations import duration_words
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = ["note_change", "note_commit_of_nothing", "note_refusal"]
@@ -84,5 +85,5 @@ def _transaction(now_ms: int, transaction: Transaction) -> str:
     return (
         f"the transaction of transactional id {transaction.transactional_id!r} (producer id "
         f"{transaction.producer_id} epoch {transaction.producer_epoch}, open for "
-        f"{now_ms - transaction.start_ms} ms, partitions {named}{more})"
+        f"{duration_words(now_ms - transaction.start_ms)}, partitions {named}{more})"
     )

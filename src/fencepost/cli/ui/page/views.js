@@ -6,11 +6,16 @@ const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s
 const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour12: false });
 
 function lasting(ms) {
-  const seconds = Math.max(Math.round(ms / 1000), 0);
-  if (seconds < 60) return `${seconds} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
-  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
-  return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
+  const whole = Math.max(Math.round(ms), 0);
+  if (whole < 1000) return whole ? `${whole} ms` : "0 s";
+  if (whole < 9950) return `${Number((whole / 1000).toFixed(1))} s`;
+  const seconds = Math.round(whole / 1000);
+  const units = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];
+  const found = units.find(([size]) => seconds >= size);
+  if (!found) return `${seconds} s`;
+  const [size, unit, part, name] = found;
+  const rest = Math.floor((seconds % size) / part);
+  return `${Math.floor(seconds / size)} ${unit}` + (rest ? ` ${rest} ${name}` : "");
 }
 
 const rate = (value) => `${value >= 10 || value === 0 ? number(Math.round(value)) : value.toFixed(1)}/s`;
