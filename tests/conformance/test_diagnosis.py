@@ -138,7 +138,8 @@ def test_an_open_transaction_and_the_group_that_waits_for_it(
         (reported,) = run.json("transactions", "describe", name)
         assert reported["holds_back"] == [f"{topic}-0"]
         assert re.search(
-            rf"\n  times out in: (600|5\d\d) s\n(.*\n)*  holds back: {topic}-0\n", run("transactions", "describe", name)
+            rf"\n  times out in: (10 min|9 min \d+ s)\n(.*\n)*  holds back: {topic}-0\n",
+            run("transactions", "describe", name),
         )
         (held,) = run.json("transactions", "list", "--topic", topic)["held_back"]
         assert held == {"partition": f"{topic}-0", "last_stable_offset": 0, "behind": 1, "held_by": name}
@@ -321,7 +322,7 @@ def test_clocks_that_differ(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> 
             "fencepost.client.net.asyncio_runtime.AsyncioRuntime.wall_ms",
             lambda _: time.time_ns() // 1_000_000 + 3_600_000,
         )
-        assert "ms behind the local one" in doctor()["FP106", "clock"]["words"]
+        assert " behind the local one" in doctor()["FP106", "clock"]["words"]
     assert ("FP106", "clock") not in doctor()
 
 

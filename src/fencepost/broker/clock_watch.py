@@ -8,6 +8,7 @@ from typing import Final
 
 from fencepost.broker.metrics.log_rate_limit import RateLimit
 from fencepost.broker.timing.clock import Clock
+from fencepost.durations import duration_words
 
 __all__ = ["ClockWatch"]
 
@@ -37,14 +38,14 @@ class ClockWatch:
         jump_ms = self._clock.take_jump()
         if jump_ms:
             _log.warning(
-                "the system's clock went forward by %.3f s; open transactions and sessions keep the time they had left",
-                jump_ms / 1000,
+                "the system's clock went forward by %s; open transactions and sessions keep the time they had left",
+                duration_words(jump_ms),
             )
             self._jumped(now_ms, jump_ms)
         ahead_ms = self._clock.ahead_of_system_ms
         if ahead_ms > _SET_BACK_MS and self._set_back.hit(self._steady_ms()):
             _log.warning(
-                "the system's clock was set back: the broker's time stays %.0f s ahead until it has caught up, or the "
+                "the system's clock was set back: the broker's time stays %s ahead until it has caught up, or the "
                 "broker is started again",
-                ahead_ms / 1000,
+                duration_words(ahead_ms),
             )

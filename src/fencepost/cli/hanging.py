@@ -14,7 +14,7 @@ from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topi
 from fencepost.cli.ending import MOST_NAMED
 from fencepost.cli.hidden import listed
 from fencepost.cli.names import topic_named
-from fencepost.cli.outcomes import changes_reported
+from fencepost.cli.outcomes import Changes, changes_reported
 from fencepost.cli.output import MOST_SECONDS, Json, Yes, confirmed, print_json, print_table, refuse
 from fencepost.cli.printable import printable
 from fencepost.client.admin.hanging import HangingTransaction
@@ -96,11 +96,7 @@ def find_hanging(
             _agree(admin, wanted, commit=commit, even_if_committed=even_if_committed, yes=yes)
         # The question may have been open for a while.
         still = _found(admin, {each.partition.topic for each in wanted}, older_than) if wanted else _HangingSearch()
-        outcomes: dict[HangingTransaction, bool | None] = {}
-        for number, each in enumerate(wanted, 1):
-            rest = [partition_name(left.partition) for left in wanted[number:]]
-            with changes.change(f"the transaction in {partition_name(each.partition)} was {done}", rest):
-                outcomes[each] = _end(admin, each, still, commit=commit)
+        outcomes = _end_all(admin, changes, wanted, still, commit=commit)
         ended = [each for each, is_ended in outcomes.items() if is_ended]
     if as_json:
         print_json([_facts(each) | ({done: outcomes.get(each, False)} if abort or commit else {}) for each in hanging])
@@ -198,6 +194,22 @@ def _agree(
     )
 
 
+def _end_all(
+    admin: Admin, changes: Changes, wanted: Sequence[HangingTransaction], still: _HangingSearch, *, commit: bool
+) -> dict[HangingTransaction, bool | None]:
+    """Commit or abort them, and return the outcome of each: true, false, or None if it is unknown."""
+    outcomes: dict[HangingTransaction, bool | None] = {}
+    for number, each in enumerate(wanted, 1):
+        rest = [partition_name(left.partition) for left in wanted[number:]]
+        with changes.change(_ending(each, commit=commit), rest):
+            outcomes[each] = _end(admin, each, still, commit=commit)
+    return outcomes
+
+
+def _ending(hanging: HangingTransaction, *, commit: bool) -> str:
+    return f"the transaction in {partition_name(hanging.partition)} was {'committed' if commit else 'aborted'}"
+
+
 def _end(admin: Admin, hanging: HangingTransaction, still: _HangingSearch, *, commit: bool) -> bool | None:
     """Commit or abort one, and return true. If that fails, print the reason and return false; None: it is unknown."""
     is_unknown = False
@@ -211,8 +223,7 @@ def _end(admin: Admin, hanging: HangingTransaction, still: _HangingSearch, *, co
         reason = f"{partition_words([hanging.partition], 1)} has changed meanwhile: run the command again"
     except KafkaError as error:
         is_unknown = error.may_have_taken_effect and hanging in still.hanging
-        ended = f"the transaction in {partition_name(hanging.partition)} was {'committed' if commit else 'aborted'}"
-        reason = f"{error}; it is unknown if {ended}" if is_unknown else str(error)
+        reason = f"{error}; it is unknown if {_ending(hanging, commit=commit)}" if is_unknown else str(error)
     sys.stderr.write(f"fencepost: {printable(reason)}\n")
     return None if is_unknown else False
 

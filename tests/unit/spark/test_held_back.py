@@ -46,7 +46,7 @@ def test_who_is_waited_for_is_said_as_far_as_it_is_known() -> None:
     pair = Pair(5, 1)
     assert (
         describe_first_open(FirstOpenTransaction(pair, "x", 90_000, 900_000))
-        == "transaction 'x' (producer 5:1, open for 90 s, timeout 900 s)"
+        == "transaction 'x' (producer 5:1, open for 1 min 30 s, timeout 15 min)"
     )
     assert "no timeout: its owner is to decide it" in describe_first_open(FirstOpenTransaction(pair, "x", None, None))
     assert "producer 5:1, which no coordinator reports" in describe_first_open(

@@ -14,6 +14,7 @@ from typing import Final
 from fencepost.broker.security.certificate_names import end_s_of
 from fencepost.broker.security.tls import TlsSettings
 from fencepost.broker.settings.setting import InvalidSetting
+from fencepost.durations import duration_words
 from fencepost.small_files import read_small
 from fencepost.tls import Identity, identify, restrict, trust
 
@@ -80,8 +81,8 @@ class Certificates:
             words = "listener %s: a certificate in %s expired at %s: clients refuse it (FP107)"
             _log.error(words, self._listener, which, ends)
         elif left_days < SOON_DAYS:
-            words = "listener %s: a certificate in %s expires at %s, in %.0f days (FP107)"
-            _log.warning(words, self._listener, which, ends, left_days)
+            words = "listener %s: a certificate in %s expires at %s, in %s (FP107)"
+            _log.warning(words, self._listener, which, ends, duration_words(left_days * _DAY_S * 1000))
 
     def _look(self) -> list[tuple[int, int, int] | None]:
         """Return inode, size and modification time of each file; None for a missing one."""

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from fencepost.client.group import committed_offsets as group_offsets
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.counted import agreeing, counted_noun
+from fencepost.durations import duration_words
 from fencepost.errors import ConfigurationError, KafkaError
 from fencepost.spark.compat import (
     ADMISSION_CONTROL,
@@ -81,10 +82,10 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         stuck, moved = self._watch.update(time.monotonic(), ends, self._high)
         for still, transaction in self._holders(stuck, logging.WARNING).items():
             log.warning(
-                "%s-%d: its committed records have ended at offset %d for %.0f s; %s behind it %s for %s",
+                "%s-%d: its committed records have ended at offset %d for %s; %s behind it %s for %s",
                 *still.partition,
                 still.stable,
-                still.for_s,
+                duration_words(still.for_s * 1000),
                 counted_noun(still.behind, "offset"),
                 agreeing(still.behind, "wait"),
                 describe_first_open(transaction),

@@ -34,7 +34,8 @@ def note_change(metrics: Metrics, now_ms: int, before: Transaction | None, after
         has_new_pair = after.client_pair != before.client_pair
         if after.last_bump is BumpCause.TIMEOUT:
             metrics.count("transactions_timed_out")
-            _log.warning("%s timed out (%s ms) and is aborted", _transaction(now_ms, before), before.timeout_ms)
+            timeout = duration_words(before.timeout_ms)
+            _log.warning("%s timed out (%s) and is aborted", _transaction(now_ms, before), timeout)
         elif has_new_pair and after.last_bump is BumpCause.NONE:
             metrics.count("fenced_transactions")
             _log.warning("%s is aborted: another producer takes over its id", _transaction(now_ms, before))

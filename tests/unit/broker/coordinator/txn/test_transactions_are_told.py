@@ -75,7 +75,13 @@ def test_a_timeout_is_one_line_and_one_count(
         broker.clock.advance(61)
         client.wait_for_state(NAME, "CompleteAbort")
     (line,) = lines(caplog, "timed out")
-    for part in (repr(NAME), f"producer id {me.producer_id} epoch {me.epoch}", "t-0, t-1", "60000 ms", "open for 6"):
+    for part in (
+        repr(NAME),
+        f"producer id {me.producer_id} epoch {me.epoch}",
+        "t-0, t-1",
+        "timed out (1 min)",
+        "open for 1 min",
+    ):
         assert part in line
     counters = broker.metrics().counters
     counted = ("transactions_timed_out", "fenced_transactions", "timeouts_reclaimed")
