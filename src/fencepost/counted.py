@@ -1,12 +1,14 @@
-"""Numbers before nouns, and verbs that agree with them."""
+"""Numbers before nouns, verbs that agree with them, and durations."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["agreeing", "counted_noun", "noun_for", "share_has"]
+__all__ = ["agreeing", "counted_noun", "duration_words", "noun_for", "share_has", "some_of"]
 
+_DURATIONS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
 _SINGULAR: Final = {
     "are": "is",
     "were": "was",
@@ -40,3 +42,26 @@ def counted_noun(count: int, noun: str, verb: str = "") -> str:
 def share_has(count: int, total: int, noun: str) -> str:
     """Return a share with its verb: "1 of 3 records has", "2 of 3 records have"."""
     return f"{count} of {counted_noun(total, noun)} {agreeing(count, 'have')}"
+
+
+def duration_words(ms: float) -> str:
+    """Return a duration in its two largest units: "850 ms", "1.5 s", "42 s", "10 min 5 s", "3 h", "2 d 1 h".
+
+    The page has the same rule (`lasting` in views.js).
+    """
+    whole = max(round(ms), 0)
+    if whole < 1000:
+        return f"{whole} ms" if whole else "0 s"
+    if whole < 9_950:
+        return f"{whole / 1000:.1f}".removesuffix(".0") + " s"
+    seconds = round(whole / 1000)
+    for size, unit, part, name in _DURATIONS:
+        if seconds >= size:
+            rest = seconds % size // part
+            return f"{seconds // size} {unit}" + (f" {rest} {name}" if rest else "")
+    return f"{seconds} s"
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """Return at most `most` names, and the number of the others."""
+    return ", ".join(names[:most]) + (f", and {len(names) - most} more" if len(names) > most else "")

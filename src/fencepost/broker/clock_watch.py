@@ -8,7 +8,7 @@ from typing import Final
 
 from fencepost.broker.metrics.log_rate_limit import RateLimit
 from fencepost.broker.timing.clock import Clock
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 
 __all__ = ["ClockWatch"]
 

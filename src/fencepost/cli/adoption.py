@@ -13,13 +13,20 @@ import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings
 from fencepost.cli.names import named, sink_named, topic_named
-from fencepost.cli.outcomes import Changes, changes_reported
-from fencepost.cli.output import Json, Yes, confirmed, failures_reported, print_json, print_line
+from fencepost.cli.output import (
+    CommandChanges,
+    Json,
+    Yes,
+    changes_reported,
+    confirmed,
+    failures_reported,
+    print_json,
+    print_line,
+)
 from fencepost.cli.printable import printable
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.config import ProducerConfig
-from fencepost.counted import counted_noun
-from fencepost.durations import duration_words
+from fencepost.counted import counted_noun, duration_words
 from fencepost.errors import ConfigurationError
 from fencepost.extras import require
 from fencepost.spark.adoption.plans import Begun, MoveRecords, begins_unknown
@@ -159,7 +166,7 @@ def _print_choices(error: UndecidedBatchError) -> NoReturn:
 
 
 def _carry_out_move(
-    planned: PlannedMove, changes: Changes, done: str, *, dry_run: bool, yes: bool, as_json: bool
+    planned: PlannedMove, changes: CommandChanges, done: str, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     move = planned.move
     is_written = move is None or move.is_done

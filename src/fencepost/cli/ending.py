@@ -12,7 +12,7 @@ from fencepost.client.diagnosis.holding import is_open, is_two_phase, partition_
 from fencepost.client.net.list_offsets import EARLIEST
 from fencepost.client.net.transaction_calls import END_TXN_WITH_BUMP, must_enlist
 from fencepost.client.prepared import PreparedTransaction
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.protocol.logs.topic_names import CONSUMER_OFFSETS
 from fencepost.spark.sink.decision import Pair

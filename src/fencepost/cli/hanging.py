@@ -14,8 +14,17 @@ from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topi
 from fencepost.cli.ending import MOST_NAMED
 from fencepost.cli.hidden import listed
 from fencepost.cli.names import topic_named
-from fencepost.cli.outcomes import Changes, changes_reported
-from fencepost.cli.output import MOST_SECONDS, Json, Yes, confirmed, print_json, print_table, refuse
+from fencepost.cli.output import (
+    MOST_SECONDS,
+    CommandChanges,
+    Json,
+    Yes,
+    changes_reported,
+    confirmed,
+    print_json,
+    print_table,
+    refuse,
+)
 from fencepost.cli.printable import printable
 from fencepost.client.admin.hanging import HangingTransaction
 from fencepost.client.admin.topics import TopicDescription
@@ -25,8 +34,7 @@ from fencepost.client.diagnosis.collecting import by_reason
 from fencepost.client.diagnosis.facts import unknown_of
 from fencepost.client.diagnosis.holding import partition_name, partition_words, undecided_of
 from fencepost.client.types import TopicPartition
-from fencepost.counted import agreeing, counted_noun
-from fencepost.durations import duration_words
+from fencepost.counted import agreeing, counted_noun, duration_words
 from fencepost.errors import ItemsFailedError, KafkaError
 
 __all__ = ["find_hanging"]
@@ -94,9 +102,7 @@ def find_hanging(
         wanted = [each for each in hanging if abort or (commit and each.may_be_committed)]
         if wanted:
             _agree(admin, wanted, commit=commit, even_if_committed=even_if_committed, yes=yes)
-        # The question may have been open for a while.
-        still = _found(admin, {each.partition.topic for each in wanted}, older_than) if wanted else _HangingSearch()
-        outcomes = _end_all(admin, changes, wanted, still, commit=commit)
+        outcomes = _end_all(admin, changes, wanted, older_than, commit=commit)
         ended = [each for each, is_ended in outcomes.items() if is_ended]
     if as_json:
         print_json([_facts(each) | ({done: outcomes.get(each, False)} if abort or commit else {}) for each in hanging])
@@ -195,9 +201,11 @@ def _agree(
 
 
 def _end_all(
-    admin: Admin, changes: Changes, wanted: Sequence[HangingTransaction], still: _HangingSearch, *, commit: bool
+    admin: Admin, changes: CommandChanges, wanted: Sequence[HangingTransaction], older_than: float, *, commit: bool
 ) -> dict[HangingTransaction, bool | None]:
     """Commit or abort them, and return the outcome of each: true, false, or None if it is unknown."""
+    # The question may have been open for a while.
+    still = _found(admin, {each.partition.topic for each in wanted}, older_than) if wanted else _HangingSearch()
     outcomes: dict[HangingTransaction, bool | None] = {}
     for number, each in enumerate(wanted, 1):
         rest = [partition_name(left.partition) for left in wanted[number:]]

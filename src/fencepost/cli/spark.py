@@ -15,10 +15,11 @@ from fencepost.cli.adoption import DryRun, adopt, release
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
 from fencepost.cli.hidden import refuse_incomplete
 from fencepost.cli.names import named, sink_named
-from fencepost.cli.outcomes import Changes, changes_reported
 from fencepost.cli.output import (
+    CommandChanges,
     Json,
     Yes,
+    changes_reported,
     command_group,
     confirmed,
     failures_reported,
@@ -219,7 +220,9 @@ def _present(change: Change) -> str:
     return "cannot be read as text" if change.path.exists() else "is not there"
 
 
-def _replan(session: Session, changes: Changes, replan: Replan, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+def _replan(
+    session: Session, changes: CommandChanges, replan: Replan, *, dry_run: bool, yes: bool, as_json: bool
+) -> None:
     if as_json:
         facts = {"sink": replan.sink, "query": replan.found.query_id, "batch": replan.batch_id}
         before = [_parsed(line) for line in replan.before]

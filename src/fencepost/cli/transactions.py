@@ -23,10 +23,11 @@ from fencepost.cli.ending import Consent, age_words, end_open, ending_of, lost_p
 from fencepost.cli.hanging import find_hanging
 from fencepost.cli.hidden import refuse_hidden, refuse_incomplete
 from fencepost.cli.names import in_utf8, named, noted, topic_named
-from fencepost.cli.outcomes import Changes, changes_reported
 from fencepost.cli.output import (
+    CommandChanges,
     Json,
     Yes,
+    changes_reported,
     command_group,
     confirmed,
     failures_reported,
@@ -58,7 +59,7 @@ from fencepost.client.diagnosis.holding import (
 )
 from fencepost.client.diagnosis.visibility import TRANSACTIONAL_IDS
 from fencepost.client.prepared import PreparedTransaction
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 from fencepost.errors import ItemsFailedError, TransactionOutcomeUnknownError
 from fencepost.spark import takeover
 from fencepost.spark.errors import UnfinishedSinkError
@@ -488,7 +489,7 @@ def _given(options: Mapping[Consent, bool]) -> list[Consent]:
 
 def _end(
     session: Session,
-    changes: Changes,
+    changes: CommandChanges,
     transactional_id: str,
     given: Sequence[Consent],
     rest: Sequence[str] = (),

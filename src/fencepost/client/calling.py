@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 
 log = logging.getLogger("fencepost.client")
 

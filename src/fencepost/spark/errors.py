@@ -9,8 +9,7 @@ from __future__ import annotations
 from pickle import PickleError
 from typing import TYPE_CHECKING, Final
 
-from fencepost.counted import share_has
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words, share_has
 from fencepost.errors import ApplicationRecoverableError, ConfigurationError, FatalError, KafkaError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 from fencepost.errors import KafkaError
 from fencepost.spark.kafka_settings import warn_once
 

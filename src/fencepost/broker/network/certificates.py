@@ -14,7 +14,7 @@ from typing import Final
 from fencepost.broker.security.certificate_names import end_s_of
 from fencepost.broker.security.tls import TlsSettings
 from fencepost.broker.settings.setting import InvalidSetting
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 from fencepost.small_files import read_small
 from fencepost.tls import Identity, identify, restrict, trust
 

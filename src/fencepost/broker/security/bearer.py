@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from fencepost.broker.security.mechanisms import LoginFailed
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 from fencepost.protocol.json_text import parse_json
 from fencepost.values import Value
 

@@ -13,10 +13,10 @@ import typer
 from fencepost.arguments import brief_repr
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
 from fencepost.cli.names import in_utf8, named
-from fencepost.cli.outcomes import changes_reported
 from fencepost.cli.output import (
     Json,
     Yes,
+    changes_reported,
     command_group,
     confirmed,
     print_json,

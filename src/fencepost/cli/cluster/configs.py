@@ -10,9 +10,9 @@ import typer
 from fencepost.arguments import brief_repr, is_node_id, whole_number
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected, pairs_of
 from fencepost.cli.names import in_utf8, named, topic_named
-from fencepost.cli.outcomes import changes_reported
 from fencepost.cli.output import (
     Json,
+    changes_reported,
     command_group,
     print_json,
     print_table,

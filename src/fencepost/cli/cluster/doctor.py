@@ -20,7 +20,7 @@ from fencepost.client.diagnosis.diagnosing import diagnose
 from fencepost.client.diagnosis.facts import unknown_of
 from fencepost.client.diagnosis.findings import Finding, ObjectKind, exit_status, ordered
 from fencepost.client.diagnosis.limits import Limits
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 from fencepost.errors import KafkaError
 from fencepost.spark.errors import GuaranteeUnavailableError
 from fencepost.spark.sink import plan_abilities

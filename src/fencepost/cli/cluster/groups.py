@@ -24,10 +24,10 @@ from fencepost.cli.diagnosis.examiner import Examiner
 from fencepost.cli.diagnosis.finding_text import as_value, report_of
 from fencepost.cli.hidden import check_visible, impossible_topic, listed, print_problem, refuse_incomplete
 from fencepost.cli.names import named, topic_named
-from fencepost.cli.outcomes import changes_reported
 from fencepost.cli.output import (
     Json,
     Yes,
+    changes_reported,
     command_group,
     confirmed,
     print_json,

@@ -12,10 +12,10 @@ from fencepost.cli.cluster.known_offsets import KnownOffsets
 from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected, pairs_of
 from fencepost.cli.hidden import check_visible, refuse_incomplete
 from fencepost.cli.names import topic_named
-from fencepost.cli.outcomes import changes_reported
 from fencepost.cli.output import (
     Json,
     Yes,
+    changes_reported,
     command_group,
     confirmed,
     print_json,

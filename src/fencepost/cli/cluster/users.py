@@ -14,10 +14,10 @@ import typer
 from fencepost.arguments import is_utf8
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
 from fencepost.cli.names import named
-from fencepost.cli.outcomes import changes_reported
 from fencepost.cli.output import (
     Json,
     Yes,
+    changes_reported,
     command_group,
     confirmed,
     failures_reported,

@@ -15,7 +15,7 @@ from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread
 from fencepost.config import AdminConfig
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 from fencepost.process.signal_waits import pause
 
 __all__ = ["Examiner"]

@@ -9,8 +9,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from fencepost.client.diagnosis.findings import CODES, OBSERVED, Finding, Severity, page_of
-from fencepost.counted import counted_noun
-from fencepost.durations import duration_words
+from fencepost.counted import counted_noun, duration_words
 
 __all__ = ["WatchedState", "as_metrics", "as_value", "counted", "lines_of", "report_of", "since_words"]
 

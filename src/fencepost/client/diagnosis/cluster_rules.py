@@ -12,8 +12,7 @@ from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, Un
 from fencepost.client.diagnosis.facts import COORDINATED, Facts, FailureKind, UnansweredQuestion
 from fencepost.client.diagnosis.findings import LEADERLESS, Finding, ObjectKind
 from fencepost.client.diagnosis.limits import Limits
-from fencepost.counted import counted_noun, share_has
-from fencepost.durations import duration_words
+from fencepost.counted import counted_noun, duration_words, share_has
 from fencepost.protocol.codes import describe
 
 __all__ = ["cluster_findings", "unanswered_finding", "uncreated_finding"]

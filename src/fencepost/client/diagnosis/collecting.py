@@ -19,12 +19,12 @@ from fencepost.client.diagnosis.calls import DiagnosisCalls
 from fencepost.client.diagnosis.coordinator_topics import COORDINATOR_TOPICS, UncreatedTopic, creation_of
 from fencepost.client.diagnosis.facts import Ends, Facts, FailureKind, UnansweredQuestion, UnreadableRecords, unknown_of
 from fencepost.client.diagnosis.group_rules import REBALANCING
-from fencepost.client.diagnosis.holding import OPEN_STATES, partition_words, some_of
+from fencepost.client.diagnosis.holding import OPEN_STATES, partition_words
 from fencepost.client.diagnosis.reading import damage_at
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import Isolation, TopicPartition
-from fencepost.counted import counted_noun
+from fencepost.counted import counted_noun, some_of
 from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -12,6 +12,7 @@ from fencepost.client.diagnosis.facts import Facts, UnansweredQuestion
 from fencepost.client.diagnosis.visibility import TRANSACTIONAL_IDS
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.client.types import TopicPartition
+from fencepost.counted import some_of
 from fencepost.protocol.transactions import NO_TIMEOUT_MS
 
 __all__ = [
@@ -24,7 +25,6 @@ __all__ = [
     "note_of",
     "partition_name",
     "partition_words",
-    "some_of",
     "undecided_of",
 ]
 
@@ -129,11 +129,6 @@ def partition_name(partition: TopicPartition) -> str:
 def partition_words(partitions: Iterable[TopicPartition], most: int) -> str:
     """Return the names of at most `most` partitions, and the number of the others."""
     return some_of(list(map(partition_name, partitions)), most)
-
-
-def some_of(names: Sequence[str], most: int) -> str:
-    """Return at most `most` names, and the number of the others."""
-    return ", ".join(names[:most]) + (f", and {len(names) - most} more" if len(names) > most else "")
 
 
 def _by_producer(transactions: Iterable[TransactionDescription]) -> dict[int, TransactionDescription]:

@@ -21,8 +21,7 @@ from fencepost.client.diagnosis.holding import (
 )
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.client.types import TopicPartition
-from fencepost.counted import agreeing, counted_noun
-from fencepost.durations import duration_words
+from fencepost.counted import agreeing, counted_noun, duration_words
 
 __all__ = ["sink_findings", "transaction_findings", "transaction_state"]
 

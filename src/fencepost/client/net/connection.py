@@ -141,7 +141,7 @@ class BrokerConnection:
             negotiated = True
         except (DisconnectedError, KafkaTimeoutError) as error:
             if not isinstance(connection._closed, FatalError):
-                error.outcome_unknown = False  # what the caller wants to request is not sent
+                error.outcome_unknown = False  # the request of the caller is not sent
                 if isinstance(error, DisconnectedError):
                     error.sent = False
                 raise

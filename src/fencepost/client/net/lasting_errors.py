@@ -19,7 +19,7 @@ from typing import Any, Final
 from fencepost.client.calling import Caller, InlineCaller, SlowCalls
 from fencepost.client.net.runtime import Runtime
 from fencepost.config import CommonConfig
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 from fencepost.errors import (
     AllBrokersDownError,
     AuthenticationError,

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from enum import Enum
 from typing import Any, TypeAlias, TypeVar
 
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
 from fencepost.values import Value

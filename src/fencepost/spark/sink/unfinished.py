@@ -13,8 +13,7 @@ from shlex import quote
 from typing import Final, NamedTuple
 
 from fencepost.client.admin.transactions import TransactionDescription
-from fencepost.counted import agreeing, counted_noun
-from fencepost.durations import duration_words
+from fencepost.counted import agreeing, counted_noun, duration_words
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.sink import names
 from fencepost.spark.sink.abilities import BrokerAbilities, Guarantee

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from fencepost.client.producer.adopted import AdoptedProducer
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 from fencepost.errors import ConfigurationError, KafkaError, RecordRejectedError, UsageError
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.errors import (

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from fencepost.client.admin.transactions import ProducerDescription
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import TopicPartition
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 from fencepost.errors import KafkaError
 from fencepost.protocol.transactions import NO_TIMEOUT_MS
 from fencepost.spark.cluster_calls import ClusterCalls

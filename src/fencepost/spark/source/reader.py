@@ -15,8 +15,7 @@ from pyspark.sql.types import StructType
 
 from fencepost.client.group import committed_offsets as group_offsets
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
-from fencepost.counted import agreeing, counted_noun
-from fencepost.durations import duration_words
+from fencepost.counted import agreeing, counted_noun, duration_words
 from fencepost.errors import ConfigurationError, KafkaError
 from fencepost.spark.compat import (
     ADMISSION_CONTROL,

@@ -12,7 +12,7 @@ import logging
 from fencepost.broker.coordinator.txn.model import BumpCause, ProducerPair, Transaction
 from fencepost.broker.coordinator.txn.states import IDLE, STATE_NAMES, TxnState
 from fencepost.broker.metrics.counters import Metrics
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = ["note_change", "note_commit_of_nothing", "note_refusal"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.durations import duration_words
+from fencepost.counted import duration_words
 
 SHOWN = {
     -5: "0 s",
