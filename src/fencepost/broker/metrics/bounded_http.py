@@ -177,13 +177,19 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer("GET", b"")
 
     def do_POST(self) -> None:
-        """Answer a request with a body of known size."""
-        size = self.headers.get("Content-Length", "")
-        digits = size.isascii() and size.isdecimal() and len(size) <= _MOST_DIGITS
-        if not digits or int(size) > self.server.most_body:
-            self._send(413, {"Content-Type": "text/plain"}, b"the body's size is missing, or too large\n")
-            return
-        self._answer("POST", self.rfile.read(int(size)))
+        """Answer a request with a body of known size, or without one."""
+        size = self.headers.get("Content-Length", "0")
+        if "Transfer-Encoding" in self.headers:
+            self._refuse(411, "the body's size is missing: give Content-Length")
+        elif not (size.isascii() and size.isdecimal()):
+            self._refuse(400, "the body's size is not a number")
+        elif len(size) > _MOST_DIGITS or int(size) > self.server.most_body:
+            self._refuse(413, "the body is too large")
+        else:
+            self._answer("POST", self.rfile.read(int(size)))
+
+    def _refuse(self, status: int, reason: str) -> None:
+        self._send(status, {"Content-Type": "text/plain"}, f"{reason}\n".encode())
 
     def _answer(self, method: str, body: bytes) -> None:
         self.server.has_asked(self.connection)

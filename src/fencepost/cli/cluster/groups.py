@@ -248,17 +248,22 @@ def _facts(admin: Admin, described: GroupDescription, kind: str) -> dict[str, An
 
 
 def _shared(admin: Admin, described: GroupDescription) -> list[dict[str, Any]]:
-    """Return the partitions of a share group. No member owns one. Brokers before KIP-1226 do not report the lag."""
+    """Return the partitions of a share group. No member owns one. Brokers before KIP-1226 do not report the lag.
+
+    Kafka has no start offset of a partition before the first acknowledgement.
+    """
+    offsets = admin.share_group_offsets(described.group_id)
+    assigned = {partition for member in described.members for partition in member.assigned}
     return [
         {
             "topic": partition.topic,
             "partition": partition.partition,
-            "start": at.start_offset,
+            "start": None if (at := offsets.get(partition)) is None else at.start_offset,
             "end": None,
-            "lag": None if at.lag < 0 else at.lag,
+            "lag": None if at is None or at.lag < 0 else at.lag,
             "member": None,
         }
-        for partition, at in sorted(admin.share_group_offsets(described.group_id).items())
+        for partition in sorted({*offsets, *assigned})
     ]
 
 

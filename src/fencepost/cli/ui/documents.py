@@ -21,7 +21,7 @@ from fencepost.client.diagnosis.findings import ObjectKind
 from fencepost.client.diagnosis.group_rules import lags_of
 from fencepost.client.diagnosis.holding import OPEN_STATES, Cause, HeldBack, is_two_phase, partition_name
 from fencepost.client.types import TopicPartition
-from fencepost.counted import share_has
+from fencepost.counted import share_has, some_of
 from fencepost.errors import KafkaError
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.protocol.transactions import NO_TIMEOUT_MS
@@ -320,15 +320,17 @@ def group(watch: ClusterWatch, detail: GroupDetail, query: Query) -> Document | 
     described = detail.described
     if described.state == "Dead" and not detail.committed and not detail.shared:
         return None
-    owners = {partition: member for member in described.members for partition in member.assigned}
+    readers: dict[TopicPartition, list[str]] = {}  # of a share group several members read a partition
+    for assigned, reader in ((each, member) for member in described.members for each in member.assigned):
+        readers.setdefault(assigned, []).append(f"{reader.client_id} {reader.client_host}")
     lags = {} if watch.snapshot is None else lags_of(watch.snapshot, watch.held, detail.committed)
 
     def row(partition: TopicPartition) -> Document:
         at, end, lag = detail.committed.get(partition), detail.ends.get(partition), lags.get(partition)
-        member, shared = owners.get(partition), detail.shared.get(partition)
+        shared = detail.shared.get(partition)
         behind = None if at is None or end is None else max(end - at, 0)
-        if shared is not None:  # no member owns a partition of a share group
-            at, behind, member = shared.start_offset, None if shared.lag < 0 else shared.lag, None
+        if shared is not None:
+            at, behind = shared.start_offset, None if shared.lag < 0 else shared.lag
         return {
             "topic": partition.topic,
             "partition": partition.partition,
@@ -336,7 +338,7 @@ def group(watch: ClusterWatch, detail: GroupDetail, query: Query) -> Document | 
             "end": end,
             "lag": behind,
             "waits_for": None if lag is None or lag.held is None else _holder(lag.held),
-            "member": None if member is None else f"{member.client_id} {member.client_host}",
+            "member": some_of(readers.get(partition, ()), 2) or None,
         }
 
     trace = watch.lags.get(described.group_id)
@@ -358,7 +360,7 @@ def group(watch: ClusterWatch, detail: GroupDetail, query: Query) -> Document | 
         "lags": [] if trace is None else list(trace.points),
         "member_count": len(described.members),
         "members": members,
-        **_page(sorted({*detail.committed, *detail.shared, *owners}), partition_name, row, query),
+        **_page(sorted({*detail.committed, *detail.shared, *readers}), partition_name, row, query),
     }
 
 

@@ -19,7 +19,8 @@ _PREFIX = struct.Struct(">bI")  # magic byte 0 and the schema's id
 
 
 LIMIT_S: Final = 5.0  # for one schema; the registry client limits only the wait for the next bytes
-AGAIN_S: Final = 30.0  # a failure counts so long for all records of the schema: a search decodes hundreds
+AGAIN_S: Final = 1.0  # a failure counts so long for all records of the schema: a search decodes hundreds
+STUCK_S: Final = 30.0  # a request without an answer or a failure counts so long
 MOST_LOOKUPS: Final = 3  # without an answer
 MOST_KNOWN: Final = 1_000  # schemas; ids of records that are not in this format may be any number
 
@@ -33,13 +34,14 @@ class _SchemaLookup:
         self._failure: Exception | None = None
         self._schema: Any = None
         self._until_s = time.monotonic() + LIMIT_S
+        self._failed_s = 0.0
         threading.Thread(target=self._run, name="fencepost-schema", daemon=True).start()
 
     def _run(self) -> None:
         try:
             self._schema = self._ask()
         except Exception as error:  # noqa: BLE001 (the callers of `schema` raise it)
-            self._failure = error
+            self._failed_s, self._failure = time.monotonic(), error
         self._ended.set()
 
     @property
@@ -50,8 +52,10 @@ class _SchemaLookup:
     @property
     def is_outdated(self) -> bool:
         """True for a failure, or a request without an answer, that is so old that another attempt may succeed."""
-        has_failed = self.is_waiting or self._failure is not None
-        return has_failed and time.monotonic() > self._until_s + AGAIN_S
+        now_s = time.monotonic()
+        if self.is_waiting:
+            return now_s > self._until_s + STUCK_S
+        return self._failure is not None and now_s > self._failed_s + AGAIN_S
 
     def schema(self) -> Any:
         """Wait for the answer until LIMIT_S after the start, and return it. Raises the failure."""

@@ -127,19 +127,22 @@ class Site:
             url = urlsplit(request.target)
         except ValueError as error:
             raise HttpRefusal(400, f"no address of this page: {error}") from error
-        if request.method == "GET" and url.path in self._files:
-            return Response(200, *self._files[url.path])
         area, _, name = url.path.removeprefix("/").partition("/")
-        if request.method == "GET" and url.path == "/metrics":
+        if not (url.path in self._files or url.path == "/metrics" or area in ("api", "do")):
+            raise HttpRefusal(404, "there is nothing here")
+        method = "POST" if area == "do" else "GET"
+        if request.method != method:
+            raise HttpRefusal(405, f"{url.path} is asked for with {method}")
+        if url.path in self._files:
+            return Response(200, *self._files[url.path])
+        if url.path == "/metrics":
             return Response(
                 200, METRICS, as_metrics(monitor.watched_state() for monitor in self._monitors.values()).encode()
             )
-        if request.method == "GET" and area == "api":
+        if area == "api":
             return _json(200, self._view(name, url.query))
-        if request.method == "POST" and area == "do":
-            monitor, _ = self._monitor_of(url.query)
-            return _json(200, monitor.act(name, self._wanted(request, host)))
-        raise HttpRefusal(404 if request.method in ("GET", "POST") else 405, "there is nothing here")
+        monitor, _ = self._monitor_of(url.query)
+        return _json(200, monitor.act(name, self._wanted(request, host)))
 
     def _view(self, name: str, query: str) -> dict[str, Any]:
         if name == "about":

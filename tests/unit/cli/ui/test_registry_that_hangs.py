@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -15,6 +17,7 @@ from fencepost.cli.ui.registry import RegistryDecoder
 from fencepost.client.records import Record
 from fencepost.client.types import TimestampType
 from fencepost.errors import SerializationError
+from tests.support.waiting import until
 
 
 class _Dripping(BaseHTTPRequestHandler):
@@ -67,3 +70,40 @@ def test_many_records_wait_once(address: str, monkeypatch: pytest.MonkeyPatch) -
             decode(record(schema_id, 0), "value")
     with pytest.raises(SerializationError, match=f"has not answered {registry.MOST_LOOKUPS} requests"):
         decode(record(99, 0), "value")
+
+
+class _Failing(BaseHTTPRequestHandler):
+    """Fails, and then has the schema."""
+
+    is_back = False
+
+    def do_GET(self) -> None:
+        body = json.dumps({"schema": "{}", "schemaType": "JSON"} if self.is_back else {"message": "away"}).encode()
+        self.send_response(200 if self.is_back else 500)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_a_registry_that_is_back_is_asked_soon() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Failing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        decode = RegistryDecoder(f"http://127.0.0.1:{server.server_address[1]}")
+        value = record(7, 0)._replace(value=struct.pack(">bI", 0, 7) + b'"x"')
+        with pytest.raises(SerializationError):
+            decode(value, "value")
+        _Failing.is_back = True
+        began_s = time.monotonic()
+
+        def decoded() -> object:
+            with suppress(SerializationError):
+                return decode(value, "value")
+            return None
+
+        until(lambda: decoded() == "x")
+        assert time.monotonic() - began_s < 5
+        server.shutdown()

@@ -11,7 +11,7 @@ import pytest
 from fencepost.cli.diagnosis.cluster_snapshot import ClusterSnapshot, GroupDetail, TransactionDetail, sink_batches
 from fencepost.cli.ui import documents, watch
 from fencepost.cli.ui.watch import ClusterWatch
-from fencepost.client.admin.group_descriptions import GroupDescription
+from fencepost.client.admin.group_descriptions import GroupDescription, GroupMember
 from fencepost.client.admin.groups import GroupListing
 from fencepost.client.admin.share_offsets import ShareOffset
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
@@ -197,12 +197,16 @@ def test_a_share_group_has_the_lag_that_the_brokers_report() -> None:
     ]
     assert [lag for _, lag in watched.lags["new"].points] == [7, 9]
     assert set(watched.lags) == {"new"}
-    described = GroupDescription("new", "Stable", "share", "", (), "share")
+    members = tuple(
+        GroupMember(name, None, name, "/h", b"", b"", ("t",), (AT, TopicPartition("t", 1))) for name in "abc"
+    )
+    described = GroupDescription("new", "Stable", "share", "", members, "share")
     detail = GroupDetail(described, {}, {AT: 9}, shared["new"])
     shown = documents.group(watched, detail, {})
     assert shown is not None
-    (first, second_row) = shown["rows"]
-    assert (first["committed"], first["end"], first["lag"], first["member"]) == (3, 9, 4, None)
+    (first, unread, second_row) = shown["rows"]
+    assert (first["committed"], first["end"], first["lag"], first["member"]) == (3, 9, 4, "a /h, b /h, and 1 more")
+    assert (unread["partition"], unread["committed"], unread["member"]) == (1, None, first["member"])
     assert (second_row["committed"], second_row["end"], second_row["lag"]) == (0, None, 5)
 
 
