@@ -306,7 +306,8 @@ class ClusterMonitor:
                 with self._lookups_lock:
                     self._lookups.clear()
         except KafkaError as error:
-            doubt = "the change may have been made; " if error.may_have_taken_effect else ""
+            is_change = not action.startswith("look-")
+            doubt = "the change may have been made; " if is_change and error.may_have_taken_effect else ""
             raise HttpRefusal(409, f"{doubt}{error}") from error
         self._wake.set()
         return done

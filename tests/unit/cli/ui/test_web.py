@@ -270,6 +270,21 @@ def test_a_transaction_is_ended_as_it_was_looked_at_or_not_at_all(broker: Broker
     assert again["objections"] == [{"reason": f"{prepared} is not open: CompleteCommit", "consent": None}]
 
 
+def test_a_look_without_an_answer_has_changed_nothing(own_broker: Broker) -> None:
+    settings = {"bootstrap.servers": own_broker.bootstrap_servers, "default.api.timeout.ms": "1500"}
+    page = Page([PageCluster(settings, allow_actions=True)], every_s=600)
+    try:
+        right = {"X_Fencepost_Token": page.token, "Content_Type": "application/json"}
+        fault = own_broker.faults.swallow("DescribeTransactions", times=None)
+        looked = ask(page, "/do/look-before-end", "POST", {"id": "a", "commit": True}, **right)
+        assert fault.hits > 0
+        assert looked[0] == 409
+        assert "DescribeTransactions" in looked[1]["error"]
+        assert "may have been made" not in looked[1]["error"]
+    finally:
+        page.close()
+
+
 @pytest.fixture
 def own_broker() -> Iterator[Broker]:
     """At which nobody else looks."""
