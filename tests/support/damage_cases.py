@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from fencepost.protocol.records.batch import iter_batches
 
 __all__ = ["KINDS", "ROUTES", "STOPS", "Case", "Hit", "cases", "hit_of", "ordered"]
 
+_OFFSET_BYTES = 8
 KINDS = ("flip", "zero", "cut", "double")
 ROUTES = ("fetch", "compact", "retain", "repair")
 """The step that meets the damage first."""
@@ -98,14 +100,38 @@ def ordered(every: Iterable[Case], rng: random.Random) -> list[Case]:
 
 
 def hit_of(case: Case, data: bytes) -> Hit:
-    """Return the batches that the damage touches."""
+    """Return the batches that the damage touches, and a neighbour that may as well be the damaged one."""
     if not case.path.endswith((".log", ".log.swap")):
         return Hit(frozenset())
-    position, offsets, marker = 0, set[int](), False
+    position, marker, touched = 0, False, set[int]()
+    stored: list[range] = []
+    moved: tuple[int, range] | None = None
     for header, view in iter_batches(data):
         end = position + len(view)
+        stored.append(range(header.base_offset, header.last_offset + 1))
         if end > case.byte and (position <= case.byte or case.kind == "cut"):
-            offsets.update(range(header.base_offset, header.last_offset + 1))
+            touched.add(len(stored) - 1)
             marker = marker or header.is_control
+            if case.kind in ("flip", "zero") and case.byte < position + _OFFSET_BYTES:
+                base = int.from_bytes((case.applied(data) or data)[position : position + _OFFSET_BYTES])
+                moved = (len(stored) - 1, range(base, base + len(stored[-1])))
         position = end
-    return Hit(frozenset(offsets), marker)
+    if moved is not None:
+        touched |= _suspects(stored, *moved, int(case.path.rpartition("/")[2].partition(".")[0]))
+    return Hit(frozenset(offset for number in touched for offset in stored[number]), marker)
+
+
+def _suspects(stored: Sequence[range], number: int, moved: range, first: int) -> set[int]:
+    """Return the neighbours of a moved batch that another base offset alone would put in order as well."""
+    found = set()
+    for other in (number - 1, number + 1):
+        if not 0 <= other < len(stored) - 1:  # the indexes know the last one's offsets
+            continue
+        seen = [*stored[:number], moved, *stored[number + 1 :]]
+        rest = [range(first, first), *seen[:other], *seen[other + 1 :]]
+        is_ordered = all(before.stop <= behind.start for before, behind in pairwise(rest))
+        before = rest[other]
+        has_room = before.stop + len(stored[other]) <= seen[other + 1].start
+        if is_ordered and has_room and not all(a.stop <= b.start for a, b in pairwise(seen)):
+            found.add(other)
+    return found

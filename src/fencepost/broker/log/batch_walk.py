@@ -2,8 +2,10 @@
 
 A batch is whole if its header can be parsed, its CRC is right and its base offset is plausible. The CRC does not cover
 base offset, length, leader epoch and magic. A base offset is plausible if it is the expected one. After a gap, it is
-plausible if the next whole batch has a later one. No batch exceeds the bounds of its segment. The leader epoch is not
-checked: the log writes 0 in every batch, and readers always get 0.
+plausible if the next whole batch has a later one. If the next one has an earlier one, the batch is damaged that another
+base offset alone could put in its place. Sometimes that is true of both. Then neither is read, because one of them
+would be read at a wrong offset. No batch exceeds the bounds of its segment. The leader epoch is not checked: the log
+writes 0 in every batch, and readers always get 0.
 
 Damage does not end the walk. The walk yields a `DamagedRange` and continues at the next whole batch. If the damaged
 batch has a plausible length, the next one follows it. Otherwise the walk searches for bytes that look like a batch and
@@ -170,22 +172,32 @@ class BatchWalk:
     def _is_confirmed(self, header: BatchHeader, position: int, expected: int) -> bool:
         """Return true if the batch after this one confirms its base offset, which follows a gap.
 
-        If the next batch has an earlier base offset that is still possible, the base offset of this batch is damaged.
+        If the next batch has an earlier base offset, with room for this batch before it, this base offset is damaged.
         """
         after = position + header.size_bytes
         if after >= self._size:
-            # The last batch of a segment ends with the segment's last offset, unless something behind it is missing:
-            # the rest of its file, and then the time index has a later batch, or the next file, and then the index may
-            # have this batch. An index has neither if the base offset of this batch is damaged.
-            newest, offset = self._bounds.newest
-            is_cut = header.max_timestamp < newest and header.last_offset < offset
-            is_known = (header.max_timestamp, header.last_offset) == (newest, offset)
-            return is_cut or is_known or header.last_offset + 1 in (self._bounds.end, self._bounds.synced)
-        following = self._intact_at(after) or next((each for _, each in self._intact_batches(after + 1)), None)
-        if following is not None and following.base_offset > header.last_offset:
+            return self._ends_as_known(header)
+        at, following = self._intact_from(after)
+        if following is None:
+            return header.base_offset < self._bounds.gaps_below
+        if following.base_offset > header.last_offset:
             return True
-        is_other_wrong = following is None or following.base_offset < expected
+        is_last = at + following.size_bytes >= self._size
+        has_room = following.base_offset > expected + header.last_offset_delta
+        is_other_wrong = not has_room or (is_last and not self._ends_as_known(following))
         return is_other_wrong and header.base_offset < self._bounds.gaps_below
+
+    def _ends_as_known(self, header: BatchHeader) -> bool:
+        """Return true if the last batch of the file ends where the indexes or the next segment say.
+
+        It ends with the segment's last offset, unless something behind it is missing: the rest of its file, and then
+        the time index has a later batch, or the next file, and then the index may have this batch. An index has neither
+        if the base offset of this batch is damaged.
+        """
+        newest, offset = self._bounds.newest
+        is_cut = header.max_timestamp < newest and header.last_offset < offset
+        is_known = (header.max_timestamp, header.last_offset) == (newest, offset)
+        return is_cut or is_known or header.last_offset + 1 in (self._bounds.end, self._bounds.synced)
 
     def _hole(self, position: int, expected: int, reason: str) -> DamagedRange:
         """Return the damage at that position, up to the next whole batch."""
@@ -197,21 +209,42 @@ class BatchWalk:
     def _next_whole(self, position: int, expected: int) -> tuple[int, BatchHeader] | None:
         start = position + 1
         header = self._header_at(position)
+        rival = None  # an intact batch at the position, whose length is right
         if header is not None:
             after = position + header.size_bytes
+            rival = self._intact_at(position)
             following = self._intact_at(after)
             due = expected + header.last_offset_delta + 1
-            if following is not None and following.base_offset == due and self._fits(following, after, due):
+            is_next = following is not None and following.base_offset == due and self._fits(following, after, due)
+            if following is not None and is_next and (rival is None or not self._is_ambiguous(rival, following, after)):
                 return after, following  # both the length and the offsets of the damaged batch lead to the next batch
-            if self._intact_at(position) is not None:
-                start = after  # the length is right, so no batch lies within
+            if rival is not None:
+                start = after  # no batch lies within
         for at, found in self._intact_batches(start):
-            if self._fits(found, at, expected):
+            if rival is not None and rival.base_offset >= expected and self._is_ambiguous(rival, found, at):
+                rival = None
+            elif self._fits(found, at, expected):
                 return at, found
         return None
 
+    def _is_ambiguous(self, rival: BatchHeader, header: BatchHeader, position: int) -> bool:
+        """Return true if the batch at the position could also belong behind `rival`, which comes before it in the file.
+
+        One of the two has a damaged base offset, and their neighbours do not tell which.
+        """
+        if header.base_offset > rival.last_offset:
+            return False
+        _, following = self._intact_from(position + header.size_bytes)
+        behind = rival.last_offset + header.last_offset_delta + 1
+        return following is not None and behind < following.base_offset
+
     def _fits(self, header: BatchHeader, position: int, expected: int) -> bool:
         return not self._misplaced(header, position, expected)
+
+    def _intact_from(self, position: int) -> tuple[int, BatchHeader | None]:
+        """Return position and header of the first intact batch at a position or after it."""
+        found = self._intact_at(position)
+        return (position, found) if found is not None else next(self._intact_batches(position + 1), (position, None))
 
     def _intact_batches(self, start: int) -> Iterator[tuple[int, BatchHeader]]:
         """Yield (position, header) of the intact batches from `start` on, searched by their constant bytes."""
