@@ -232,6 +232,23 @@ def test_a_checkpoint_is_repaired_from_the_decision_once_a_person_has_seen_how(
     assert "nothing to repair" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("end", "differs"), [(20, False), (35, True)])
+def test_a_release_names_offsets_that_are_not_those_of_the_decision(
+    broker: Broker, capsys: pytest.CaptureFixture[str], tmp_path: Path, end: int, differs: bool
+) -> None:
+    sink = Planned(broker, tmp_path)
+    (tmp_path / "commits").mkdir()
+    for number, at in enumerate((10, end)):
+        facts = {"batchWatermarkMs": 0, "batchTimestampMs": 1_700_000_000_000}
+        (tmp_path / "offsets" / str(number)).write_text(f'v1\n{json.dumps(facts)}\n{{"in":{{"0":{at}}}}}')
+        (tmp_path / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    words = ["release", str(tmp_path), "--sink-id", sink.name, *sink.at, "--dry-run"]
+    assert command("spark", *words) == 0
+    assert ("the source offsets of this batch are others here" in capsys.readouterr().out) is differs
+    assert command("spark", *words, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["offsets_differ"] is differs
+
+
 @pytest.mark.parametrize(
     "content", [b"", bytes(1230), b"v1\n{}\n" + b"[" * 9000, b"v1\n{}", b"v1\n{}\n9" + b"9" * 9000]
 )

@@ -29,7 +29,7 @@ from fencepost.config import ProducerConfig
 from fencepost.counted import counted_noun, duration_words
 from fencepost.errors import ConfigurationError
 from fencepost.extras import require
-from fencepost.spark.adoption.plans import Begun, MoveRecords, begins_unknown
+from fencepost.spark.adoption.plans import Begun, MoveRecords, begins_unknown, differs
 from fencepost.spark.adoption.refusals import UndecidedBatchError
 from fencepost.spark.options import milliseconds
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
@@ -221,6 +221,11 @@ def _print(planned: PlannedMove) -> None:
     if sink is not None:
         known = "knows nothing of the query" if sink.last is None else f"has decided batch {sink.last.batch_id}"
         print_line(f"sink {sink.name}: {known}")
+        if differs(checkpoint, sink):
+            print_line(
+                "  the source offsets of this batch are others here, and the query continues at them: rows may be "
+                "skipped or come twice. `fencepost spark repair` shows and restores those of the decision"
+            )
     if move is None:
         print_line("only the source moves: the checkpoint is in a form that both sources read")
         return
@@ -258,6 +263,7 @@ def _facts(planned: PlannedMove, move: MoveRecords | None, outcome: str) -> dict
             {"number": source.number, "offsets": source.offsets, "began": source.began, "ids": source.has_ids}
             for source in checkpoint.sources
         ],
+        "offsets_differ": sink is not None and differs(checkpoint, sink),
         "state": checkpoint.state or None,
         "newest_file_s": round(planned.newest_s, 3),
         "sink": None if sink is None else sink.name,

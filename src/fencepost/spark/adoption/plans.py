@@ -114,6 +114,17 @@ def begins_unknown(checkpoint: Checkpoint) -> bool:
     return checkpoint.last is None or (checkpoint.is_begun and checkpoint.last == 0)
 
 
+def differs(checkpoint: Checkpoint, sink: SinkFacts) -> bool:
+    """Return True if the checkpoint's last batch ends at other source offsets than this sink has decided it with.
+
+    The query then continues at these. A person may have changed them, or the batch came again with the same rows.
+    """
+    decided = sink.last
+    if decided is None or decided.batch_id != checkpoint.last or decided.offsets is None:
+        return False
+    return checkpoint.offsets.splitlines()[2:] != decided.offsets.batch.splitlines()[2:]
+
+
 def _last(checkpoint: Checkpoint) -> int:
     if checkpoint.last is None:
         raise AdoptionRefusedError("the query has planned no batch yet: there is nothing to take over; start it here")
