@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.test_kafka_versions import RELEASES
+from tests.support.apache_kafka import ApacheKafka, StartFailed
 from tests.support.tidy import ROOT
 from tools.make_dist import PYTHONS
 
@@ -100,3 +101,12 @@ def test_nothing_of_the_checklist_is_a_place_without_a_name() -> None:
     """A setting that the checklist names is in the file that it names for it."""
     (setting,) = re.findall(r"Set `tool\.fencepost\.(\w+)` in `pyproject\.toml`", checklist())
     assert setting in tomllib.loads(Path(ROOT / "pyproject.toml").read_text())["tool"]["fencepost"]
+
+
+@pytest.mark.kafka
+def test_a_node_whose_port_another_node_has_does_not_start() -> None:
+    """Two processes may pick the same free port. A test would then ask the other's node, and look into its own data."""
+    with ApacheKafka() as other:
+        with pytest.raises(StartFailed, match="Address already in use"):
+            ApacheKafka(port=other.port).start()
+        assert other.is_running

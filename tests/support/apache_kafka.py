@@ -38,6 +38,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 import fencepost
 from fencepost_lab.torture.child_process import ChildProcess
 from tests.support.class_archive import archived
@@ -424,10 +426,22 @@ class ApacheKafka:
         while time.monotonic() < deadline:
             if not self.is_running:
                 raise StartFailed(f"Apache Kafka ended while starting:\n{self.output()[-4000:]}")
-            if brokers_and_lagging_partitions(self.host, self.port)[0] >= 1:
+            if brokers_and_lagging_partitions(self.host, self.port)[0] >= 1 and self._has_its_port():
                 return
             time.sleep(0.05)
         raise StartFailed(f"Apache Kafka did not answer within {START_TIMEOUT_S} s:\n{self.output()[-4000:]}")
+
+    def _has_its_port(self) -> bool:
+        """True if this node listens there, and not another one that took the port before this one could bind it."""
+        if self.pid is None:
+            return False
+        with contextlib.suppress(psutil.NoSuchProcess):
+            starter = psutil.Process(self.pid)
+            for process in (starter, *starter.children(recursive=True)):
+                found = process.net_connections("tcp")
+                if any(each.status == psutil.CONN_LISTEN and each.laddr.port == self.port for each in found):
+                    return True
+        return False
 
     def _end_process(self, kind: signal.Signals) -> None:
         child, self._child = self._child, None
