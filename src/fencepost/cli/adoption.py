@@ -19,7 +19,6 @@ from fencepost.cli.output import (
     Yes,
     changes_reported,
     confirmed,
-    failures_reported,
     print_json,
     print_line,
 )
@@ -110,7 +109,7 @@ def adopt(
         within_ms = milliseconds({"--clocks-within": clocks_within}, "--clocks-within", 0)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error), param_hint="--clocks-within") from error
-    with failures_reported(), changes_reported() as changes, _undecided_reported():
+    with changes_reported() as changes, _undecided_reported():
         require("arrow", "fencepost spark adopt")
         from fencepost.spark.adoption.move import AdoptionArguments, plan_adoption
 
@@ -143,7 +142,7 @@ def release(
 
     Example: fencepost spark release /data/checkpoints/orders-copy
     """
-    with failures_reported(), changes_reported() as changes:
+    with changes_reported() as changes:
         require("arrow", "fencepost spark release")
         from fencepost.spark.adoption.move import plan_release
 

@@ -85,10 +85,8 @@ def failures_reported(status: int = 1) -> Iterator[None]:
     """Print an error of the block in one line, and exit with the status."""
     try:
         yield
-    except OSError as error:
+    except (OSError, KafkaError) as error:
         refuse(os_reason(error), status)
-    except KafkaError as error:
-        refuse(str(error), status)
 
 
 class CommandChanges:
@@ -139,8 +137,7 @@ def changes_reported() -> Iterator[CommandChanges]:
         sys.stderr.write(f"fencepost: interrupted: {printable(changes.outcome())}\n")
         raise
     except (KafkaError, OSError) as error:
-        reason = str(error) if isinstance(error, KafkaError) else os_reason(error)
-        refuse(f"{reason}\n{changes.outcome(error)}")
+        refuse(f"{os_reason(error)}\n{changes.outcome(error)}")
 
 
 def _parts(error: ItemsFailedError) -> str:

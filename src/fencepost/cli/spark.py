@@ -179,7 +179,7 @@ def repair(
 
     Example: fencepost spark repair orders-copy --checkpoint /data/checkpoints/orders-copy
     """
-    with failures_reported(), changes_reported() as changes:
+    with changes_reported() as changes:
         session = open_session(bootstrap_servers, command_config, decision_topic)
         session.check_sink(sink)
         if replan:
@@ -283,7 +283,7 @@ def forget(
     """
     if yes and lost is None:
         raise typer.BadParameter("--yes needs --lost accept or --lost again")
-    with failures_reported(), changes_reported() as changes:
+    with changes_reported() as changes:
         settings = client_settings(bootstrap_servers, command_config)
         session = Session(settings, decision_topic)
         session.check_sink(sink)

@@ -313,7 +313,7 @@ def resolve(
 
     Example: fencepost transactions resolve orders-sink
     """
-    with failures_reported(), changes_reported() as changes:
+    with changes_reported() as changes:
         settings = client_settings(bootstrap_servers, command_config)
         Session(settings, decision_topic).check_sink(sink)
         servers, options = sink_options(settings, decision_topic)
@@ -350,7 +350,7 @@ def abort(
 
     Example: fencepost transactions abort orders-copier
     """
-    with failures_reported(), changes_reported() as changes:
+    with changes_reported() as changes:
         session = open_session(bootstrap_servers, command_config, decision_topic)
         given = _given({Consent.EVEN_IF_DECIDED: even_if_decided, Consent.EVEN_IF_PREPARED: even_if_prepared})
         _end(session, changes, transactional_id, given, commit=False, yes=yes, as_json=as_json)
@@ -375,7 +375,7 @@ def commit(
 
     Example: fencepost transactions commit orders-copier
     """
-    with failures_reported(), changes_reported() as changes:
+    with changes_reported() as changes:
         session = open_session(bootstrap_servers, command_config, decision_topic)
         given = _given({Consent.EVEN_IF_UNDECIDED: even_if_undecided, Consent.EVEN_IF_PREPARED: even_if_prepared})
         _end(session, changes, transactional_id, given, commit=True, yes=yes, as_json=as_json)
@@ -413,7 +413,7 @@ def complete(
     Example: fencepost transactions complete orders-copier 4711:3
     """
     note, word = PreparedTransaction.parse(prepared), "aborted" if abort else "committed"
-    with failures_reported(), changes_reported() as changes:
+    with changes_reported() as changes:
         session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
         gone = [] if abort else lost_parts(session, transactional_id, note)
         ending = session.link.admin.complete(transactional_id, note, commit=not abort, topics=topic or ())
@@ -449,7 +449,7 @@ def finish_flink(
 
     Example: fencepost transactions finish-flink orders --checkpoint 4711
     """
-    with failures_reported(), changes_reported() as changes:
+    with changes_reported() as changes:
         session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
         own = [each for each in session.listed(()) if takeover.parse_flink(prefix, each.transactional_id)]
         if not own:
