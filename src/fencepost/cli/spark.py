@@ -36,7 +36,7 @@ from fencepost.counted import counted_noun
 from fencepost.protocol.json_text import parse_json
 from fencepost.spark.adoption.replan import Replan, plan_replan
 from fencepost.spark.sink.checkpoint import Change
-from fencepost.spark.sink.decision import Decision, Winner
+from fencepost.spark.sink.decision import Decision, Winner, shown_sources, source_lines
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.plan import decision_of
 from fencepost.spark.sink.repair import WinnerState, repair_of, settle_lost_batch, states_of
@@ -197,7 +197,7 @@ def repair(
         else:
             _print(plan.decision, states_of(session.sink_link, plan.decision))
             for change in plan.changes:
-                sys.stdout.write(f"{change.path}: {_present(change)}; is to end at {_sources(change.becomes)}\n")
+                sys.stdout.write(f"{change.path}: {_present(change)}; is to end at {shown_sources(change.becomes)}\n")
         if not plan.changes:
             sys.stderr.write("the checkpoint matches the decision: nothing to repair\n")
             return
@@ -216,7 +216,7 @@ def _present(change: Change) -> str:
     if change.was is not None:
         ends = _ends(change.was)
         is_damaged = not ends or any(isinstance(end, str) and end != "-" for end in ends)
-        return f"is damaged: {brief_repr(change.was)}" if is_damaged else f"ends at {_sources(change.was)}"
+        return f"is damaged: {brief_repr(change.was)}" if is_damaged else f"ends at {shown_sources(change.was)}"
     return "cannot be read as text" if change.path.exists() else "is not there"
 
 
@@ -371,7 +371,7 @@ def _print(decision: Decision, states: States) -> None:
         "rows": unknown if decision.content is None else str(fact["rows"]),
         "checksum": unknown if decision.content is None else fact["checksum"],
         "from": _begins(decision, unknown),
-        "to": unknown if offsets is None else _sources(offsets.batch),
+        "to": unknown if offsets is None else shown_sources(offsets.batch),
         "transactions": ", ".join(parts) or "none that would have to be completed",
     }
     print_line(f"query {decision.query_id}")
@@ -389,13 +389,13 @@ def _begins(decision: Decision, unknown: str) -> str:
     if decision.offsets is None:
         return unknown
     if decision.offsets.before is not None:
-        return _sources(decision.offsets.before)
+        return shown_sources(decision.offsets.before)
     return "the query's startingOffsets" if decision.batch_id == 0 else unknown
 
 
 def _ends(text: str) -> list[Any]:
     """Return each source's line in an entry of Spark's offset log, after its version and metadata."""
-    return [_parsed(line) for line in text.splitlines()[2:]]
+    return [_parsed(line) for line in source_lines(text)]
 
 
 def _parsed(line: str) -> Any:
@@ -403,7 +403,3 @@ def _parsed(line: str) -> Any:
         return parse_json(line)
     except ValueError:
         return line
-
-
-def _sources(text: str) -> str:
-    return "; ".join(text.splitlines()[2:]) or text

@@ -155,8 +155,7 @@ class BatchChangedError(FatalError):
 
 
 def _shown(offsets: SourceOffsets) -> str:
-    """Return the sources' lines of Spark's offset log, without its version and metadata."""
-    text = "; ".join(offsets.batch.splitlines()[2:]) or offsets.batch
+    text = str(offsets)
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 

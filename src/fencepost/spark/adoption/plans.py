@@ -15,10 +15,10 @@ from typing import Final
 from fencepost.spark.adoption.checkpoint import Checkpoint
 from fencepost.spark.adoption.refusals import AdoptionRefusedError, UndecidedBatchError
 from fencepost.spark.adoption.verdict import BatchVerdict
-from fencepost.spark.sink.decision import Beginning, Content, Decision, SourceOffsets
+from fencepost.spark.sink.decision import Beginning, Content, Decision, SourceOffsets, source_lines
 from fencepost.spark.sink.decision_store import KnownQuery
 
-__all__ = ["Begun", "MoveRecords", "SinkFacts", "adoption", "begins_unknown", "needs_judging", "release"]
+__all__ = ["Begun", "MoveRecords", "SinkFacts", "adoption", "begins_unknown", "differs", "needs_judging", "release"]
 __all__ += ["sink_facts"]
 
 AGAIN: Final = "start the query here; it writes batch {} again, exactly once"
@@ -122,7 +122,7 @@ def differs(checkpoint: Checkpoint, sink: SinkFacts) -> bool:
     decided = sink.last
     if decided is None or decided.batch_id != checkpoint.last or decided.offsets is None:
         return False
-    return checkpoint.offsets.splitlines()[2:] != decided.offsets.batch.splitlines()[2:]
+    return source_lines(checkpoint.offsets) != source_lines(decided.offsets.batch)
 
 
 def _last(checkpoint: Checkpoint) -> int:

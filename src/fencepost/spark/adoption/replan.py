@@ -20,6 +20,7 @@ from fencepost.protocol.json_text import parse_json
 from fencepost.spark.adoption.checkpoint import Checkpoint, files_of, parse
 from fencepost.spark.adoption.plans import SinkFacts, sink_facts
 from fencepost.spark.sink import checkpoint, plan
+from fencepost.spark.sink.decision import source_lines
 from fencepost.spark.sink.runner import SinkLink
 from fencepost.spark.source.ranges import recreated_topics, topic_ids
 
@@ -62,7 +63,7 @@ class Replan:
     @property
     def before(self) -> tuple[str, ...]:
         """Each source's line of the batch before."""
-        return () if self.found.before is None else _lines(self.found.before)
+        return () if self.found.before is None else tuple(source_lines(self.found.before))
 
     def carry_out(self, link: SinkLink) -> Path:
         """Take the plan back, and return the file that keeps it. A running query of the sink is superseded.
@@ -106,7 +107,7 @@ def plan_replan(link: SinkLink, sink: str, location: str) -> Replan:
         reason = refusal(found, *_facts(link, sink, found.query_id))
         if reason is not None:
             raise ConfigurationError(reason)
-    before = () if found.before is None else _lines(found.before)
+    before = () if found.before is None else tuple(source_lines(found.before))
     return Replan(folder, files, found, sink, _other_ids(before, [source.text for source in found.sources]))
 
 
@@ -168,10 +169,6 @@ def refusal(checkpoint: Checkpoint, facts: SinkFacts, undecided: int) -> str | N
 def _facts(link: SinkLink, sink: str, query_id: str) -> tuple[SinkFacts, int]:
     found = sink_facts(sink, query_id, link.queries(sink), link.decisions(sink))
     return replace(found, elsewhere=link.elsewhere(sink, query_id)), len(link.undecided(sink))
-
-
-def _lines(text: str) -> tuple[str, ...]:
-    return tuple(text.split("\n")[2:])
 
 
 def _other_ids(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:

@@ -63,6 +63,8 @@ __all__ = [
     "encode_beginning",
     "encode_key",
     "encode_value",
+    "shown_sources",
+    "source_lines",
 ]
 
 MAX_WINNERS: Final = 30_000
@@ -123,6 +125,19 @@ class SourceOffsets(Value):
 
     batch: str
     before: str | None
+
+    def __str__(self) -> str:
+        return shown_sources(self.batch)
+
+
+def source_lines(entry: str) -> list[str]:
+    """Return the line of each source in an entry of Spark's offset log, after its version and metadata."""
+    return entry.removesuffix("\n").split("\n")[2:]
+
+
+def shown_sources(entry: str) -> str:
+    """Return the lines of the sources for a message; the whole text if it has none."""
+    return "; ".join(source_lines(entry)) or entry
 
 
 class Decision(Value):
