@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fencepost.protocol.records.batch import iter_batches
 
-__all__ = ["KINDS", "ROUTES", "STOPS", "Case", "Hit", "cases", "hit_of", "ordered"]
+__all__ = ["KINDS", "ROUTES", "STOPS", "Case", "Hit", "cases", "hit_of", "is_in_order", "ordered", "suspects"]
 
 _OFFSET_BYTES = 8
 KINDS = ("flip", "zero", "cut", "double")
@@ -117,21 +117,29 @@ def hit_of(case: Case, data: bytes) -> Hit:
                 moved = (len(stored) - 1, range(base, base + len(stored[-1])))
         position = end
     if moved is not None:
-        touched |= _suspects(stored, *moved, int(case.path.rpartition("/")[2].partition(".")[0]))
+        stored_now = [*stored[: moved[0]], moved[1], *stored[moved[0] + 1 :]]
+        touched |= suspects(stored_now, int(case.path.rpartition("/")[2].partition(".")[0]), stored[-1].stop)
     return Hit(frozenset(offset for number in touched for offset in stored[number]), marker)
 
 
-def _suspects(stored: Sequence[range], number: int, moved: range, first: int) -> set[int]:
-    """Return the neighbours of a moved batch that another base offset alone would put in order as well."""
-    found = set()
-    for other in (number - 1, number + 1):
-        if not 0 <= other < len(stored) - 1:  # the indexes know the last one's offsets
-            continue
-        seen = [*stored[:number], moved, *stored[number + 1 :]]
-        rest = [range(first, first), *seen[:other], *seen[other + 1 :]]
-        is_ordered = all(before.stop <= behind.start for before, behind in pairwise(rest))
-        before = rest[other]
-        has_room = before.stop + len(stored[other]) <= seen[other + 1].start
-        if is_ordered and has_room and not all(a.stop <= b.start for a, b in pairwise(seen)):
-            found.add(other)
-    return found
+def suspects(batches: Sequence[range], first: int, end: int) -> set[int]:
+    """Return the numbers of the batches of a segment that may be the ones with a damaged base offset.
+
+    Another base offset of such a batch alone would put the segment in order. A segment that is in order has none.
+    """
+    if is_in_order(batches, first, end):
+        return set()
+    return {
+        number
+        for number, batch in enumerate(batches)
+        if any(
+            is_in_order([*batches[:number], range(base, base + len(batch)), *batches[number + 1 :]], first, end)
+            for base in range(first, end)
+        )
+    }
+
+
+def is_in_order(batches: Sequence[range], first: int, end: int) -> bool:
+    """Return true if the offsets of batches ascend from `first`, with gaps anywhere but at the segment's end."""
+    places = [range(first, first), *batches]
+    return batches[-1].stop == end and all(before.stop <= behind.start for before, behind in pairwise(places))

@@ -208,31 +208,32 @@ class BatchWalk:
 
     def _next_whole(self, position: int, expected: int) -> tuple[int, BatchHeader] | None:
         start = position + 1
+        rival = None  # an intact batch at the position that may be in its place
         header = self._header_at(position)
-        rival = None  # an intact batch at the position, whose length is right
         if header is not None:
             after = position + header.size_bytes
-            rival = self._intact_at(position)
+            intact = self._intact_at(position)
+            if intact is not None:
+                start = after  # the length is right, so no batch lies within
+                rival = intact if intact.base_offset >= expected else None
             following = self._intact_at(after)
             due = expected + header.last_offset_delta + 1
             is_next = following is not None and following.base_offset == due and self._fits(following, after, due)
-            if following is not None and is_next and (rival is None or not self._is_ambiguous(rival, following, after)):
+            if following is not None and is_next and not self._is_ambiguous(rival, following, after):
                 return after, following  # both the length and the offsets of the damaged batch lead to the next batch
-            if rival is not None:
-                start = after  # no batch lies within
         for at, found in self._intact_batches(start):
-            if rival is not None and rival.base_offset >= expected and self._is_ambiguous(rival, found, at):
+            if self._is_ambiguous(rival, found, at):
                 rival = None
             elif self._fits(found, at, expected):
                 return at, found
         return None
 
-    def _is_ambiguous(self, rival: BatchHeader, header: BatchHeader, position: int) -> bool:
+    def _is_ambiguous(self, rival: BatchHeader | None, header: BatchHeader, position: int) -> bool:
         """Return true if the batch at the position could also belong behind `rival`, which comes before it in the file.
 
         One of the two has a damaged base offset, and their neighbours do not tell which.
         """
-        if header.base_offset > rival.last_offset:
+        if rival is None or header.base_offset > rival.last_offset:
             return False
         _, following = self._intact_from(position + header.size_bytes)
         behind = rival.last_offset + header.last_offset_delta + 1

@@ -10,6 +10,7 @@ import pytest
 from fencepost.broker.log.batch_walk import ANYWHERE, BatchWalk, IntactBatch, SegmentBounds
 from fencepost_lab.check.disk import MemoryDisk
 from tests.support.batches import batch
+from tests.support.damage_cases import is_in_order, suspects
 
 END = 9
 """The segment's last offset is END - 1, as its neighbours say."""
@@ -30,34 +31,25 @@ def read(counts: Sequence[int], bases: Sequence[int]) -> dict[int, int]:
 
 @pytest.mark.parametrize("counts", [(1, 1, 1, 1), (2, 1, 1, 1), (1, 2, 1, 1), (1, 1, 2, 1), (1, 1, 1, 2)], ids=str)
 def test_a_batch_is_read_unless_it_may_be_the_damaged_one(counts: tuple[int, ...]) -> None:
-    """A batch may be the damaged one if another base offset of it alone would put the segment in order."""
     checked = ambiguous = 0
-    for true_bases in possible(counts):
+    for true_bases in itertools.combinations(range(END), len(counts)):
+        if not is_in_order(placed(counts, true_bases), 0, END):
+            continue
         for number, wrong in itertools.product(range(len(counts)), range(END + 4)):
             bases = [*true_bases[:number], wrong, *true_bases[number + 1 :]]
-            if fits(counts, bases):
+            found = suspects(placed(counts, bases), 0, END)
+            if not found:
                 continue  # as stored, or moved within a gap, which nothing tells
             if number == len(counts) - 1 and wrong == bases[-2] + counts[-2]:
                 continue  # read, because a file that was cut ends so; the rest is reported as missing
-            suspects = {
-                other
-                for other in range(len(counts))
-                if any(fits(counts, [*bases[:other], base, *bases[other + 1 :]]) for base in range(END))
-            }
-            assert number in suspects
-            expected = {other: true_bases[other] for other in range(len(counts)) if other not in suspects}
+            assert number in found
+            expected = {other: true_bases[other] for other in range(len(counts)) if other not in found}
             assert read(counts, bases) == expected, (true_bases, bases)
             checked += 1
-            ambiguous += len(suspects) > 1
+            ambiguous += len(found) > 1
     assert checked > 1000 and ambiguous > 50
 
 
-def possible(counts: Sequence[int]) -> list[list[int]]:
-    """Return all base offsets that the batches of a segment may have."""
-    return [list(bases) for bases in itertools.combinations(range(END), len(counts)) if fits(counts, bases)]
-
-
-def fits(counts: Sequence[int], bases: Sequence[int]) -> bool:
-    """Return true if the batches are in order, with gaps anywhere but at the segment's end."""
-    ends = [base + count for base, count in zip(bases, counts, strict=True)]
-    return ends[-1] == END and all(end <= base for end, base in zip(ends, bases[1:], strict=False))
+def placed(counts: Sequence[int], bases: Sequence[int]) -> list[range]:
+    """Return the offsets of the batches."""
+    return [range(base, base + count) for count, base in zip(counts, bases, strict=True)]
