@@ -395,6 +395,7 @@ def test_the_providers_of_other_clients_serve_ours(broker: fencepost.Broker) -> 
 @pytest.mark.parametrize("log_in", [by_librdkafka, by_aiokafka, by_kafka_python])
 def test_other_clients_get_in(log_in: Callable[[str, str], object], broker: fencepost.Broker) -> None:
     log_in(broker.bootstrap_servers, KEY.token())
+    assert broker.metrics().counters["failed_logins"] == 0
 
 
 @pytest.mark.parametrize("log_in", [by_aiokafka])

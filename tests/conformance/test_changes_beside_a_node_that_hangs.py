@@ -108,3 +108,10 @@ def test_changes_that_do_not_need_the_node_are_made(
     run("topics", "alter", "made-2", "--partitions", "2")
     run("topics", "delete", "made-3", "made-4", "--yes")
     run("groups", "delete", hanging.groups[hanging.there], "--yes")
+    with fencepost.Admin(others) as admin:
+        found = admin.describe_topics([f"made-{number}" for number in range(8)])
+        assert {name: len(topic.partitions) for name, topic in found.items()} == {
+            f"made-{number}": 2 if number == 2 else 1 for number in (0, 1, 2, 5, 6, 7)
+        }
+        assert admin.describe_configs("made-1")["retention.ms"] == "100000"
+        assert admin.describe_group(hanging.groups[hanging.there]).state == "Dead"
