@@ -244,7 +244,9 @@ def test_a_release_names_offsets_that_are_not_those_of_the_decision(
         (tmp_path / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
     words = ["release", str(tmp_path), "--sink-id", sink.name, *sink.at, "--dry-run"]
     assert command("spark", *words) == 0
-    assert ("the source offsets of this batch are others here" in capsys.readouterr().out) is differs
+    assert (
+        "the checkpoint has other source offsets for this batch than the sink's decision" in capsys.readouterr().out
+    ) is differs
     assert command("spark", *words, "--json") == 0
     assert json.loads(capsys.readouterr().out)["offsets_differ"] is differs
 

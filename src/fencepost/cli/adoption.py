@@ -222,8 +222,9 @@ def _print(planned: PlannedMove) -> None:
         print_line(f"sink {sink.name}: {known}")
         if differs(checkpoint, sink):
             print_line(
-                "  the source offsets of this batch are others here, and the query continues at them: rows may be "
-                "skipped or come twice. `fencepost spark repair` shows and restores those of the decision"
+                "  the checkpoint has other source offsets for this batch than the sink's decision. The query "
+                "continues at those of the checkpoint, so rows may be skipped or written twice. `fencepost spark "
+                "repair` shows both, and restores those of the decision"
             )
     if move is None:
         print_line("only the source moves: the checkpoint is in a form that both sources read")

@@ -2,9 +2,9 @@
 
 A batch is whole if its header can be parsed, its CRC is right and its base offset is plausible. The CRC does not cover
 base offset, length, leader epoch and magic. A base offset is plausible if it is the expected one. After a gap, it is
-plausible if the next whole batch has a later one. If the next one has an earlier one, the batch is damaged that another
-base offset alone could put in its place. Sometimes that is true of both. Then neither is read, because one of them
-would be read at a wrong offset. No batch exceeds the bounds of its segment. The leader epoch is not checked: the log
+plausible if the next whole batch has a later one. If the next one has an earlier one, one of the two is damaged: the
+one that would fit between its neighbours with another base offset. If both would fit, nothing tells which of them is
+damaged, and neither is read. No batch exceeds the bounds of its segment. The leader epoch is not checked: the log
 writes 0 in every batch, and readers always get 0.
 
 Damage does not end the walk. The walk yields a `DamagedRange` and continues at the next whole batch. If the damaged
@@ -190,9 +190,9 @@ class BatchWalk:
     def _ends_as_known(self, header: BatchHeader) -> bool:
         """Return true if the last batch of the file ends where the indexes or the next segment say.
 
-        It ends with the segment's last offset, unless something behind it is missing: the rest of its file, and then
-        the time index has a later batch, or the next file, and then the index may have this batch. An index has neither
-        if the base offset of this batch is damaged.
+        It ends with the segment's last offset, unless something behind it is missing. If the rest of the file is
+        missing, the time index has a later batch. If the next file is missing, the time index may have this batch. If
+        the base offset of this batch is damaged, it has neither.
         """
         newest, offset = self._bounds.newest
         is_cut = header.max_timestamp < newest and header.last_offset < offset

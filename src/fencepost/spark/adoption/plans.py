@@ -117,7 +117,8 @@ def begins_unknown(checkpoint: Checkpoint) -> bool:
 def differs(checkpoint: Checkpoint, sink: SinkFacts) -> bool:
     """Return True if the checkpoint's last batch ends at other source offsets than this sink has decided it with.
 
-    The query then continues at these. A person may have changed them, or the batch came again with the same rows.
+    The query continues at the checkpoint's offsets. They differ if a person has changed them, or if Spark has planned
+    the batch again and it had the same rows.
     """
     decided = sink.last
     if decided is None or decided.batch_id != checkpoint.last or decided.offsets is None:
