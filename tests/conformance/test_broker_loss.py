@@ -337,12 +337,13 @@ def test_commands_tell_the_truth_while_a_node_is_gone(
         ) as producer,
     ):
         admin.create_topic("told", PARTITIONS, 3)
+        admin.alter_group_offsets("readers", {("told", 0): 0})
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("told", b"", partition=0).result()
         gone.kill()
         for noticed in (False, True):
-            for name, words in (("open", ("transactions", "list")), ("copiers", ("groups", "list"))):
+            for name, words in (("open", ("transactions", "list")), ("readers", ("groups", "list"))):
                 listed = run(*words, status=0 if noticed else None)
                 if run.status == 0:
                     assert name in listed
